@@ -1,0 +1,106 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is a validated configuration: every default filled in, every path
+// absolute, every name resolved. It is what the supervisor runs and what it
+// hands to the workers (as JSON), so what was checked is what runs.
+type Config struct {
+	File     string         `json:"file"` // where it was read from, absolute
+	Name     string         `json:"name"`
+	Control  string         `json:"control"`
+	Admin    netip.AddrPort `json:"admin"`    // zero: no admin listener
+	PIDFile  string         `json:"pid_file"` // "": none
+	StateDir string         `json:"state_dir"`
+	User     string         `json:"user"`
+	Workers  int            `json:"workers"`
+	Lanes    int            `json:"lanes"` // auto is resolved
+	Datapath Datapath       `json:"datapath"`
+	Log      Log            `json:"log"`
+	Reload   Reload         `json:"reload"`
+	DNS      DNS            `json:"dns"`
+	Zones    []Zone         `json:"zones"`
+
+	Listeners []Listener `json:"listeners"`
+}
+
+// Datapath is how packets reach the workers.
+type Datapath string
+
+// The data paths.
+const (
+	Sockets Datapath = "sockets"
+	DPDK    Datapath = "dpdk"
+)
+
+// Log says what is logged and how, to standard error.
+type Log struct {
+	Level  string `json:"level"`  // debug, info, warn, error
+	Format string `json:"format"` // text, json
+}
+
+// Mode is how a reload replaces the old generation.
+type Mode string
+
+// The reload modes.
+const (
+	Graceful Mode = "graceful"
+	Restart  Mode = "restart"
+)
+
+// Reload holds the times and sizes of the reload machine.
+type Reload struct {
+	Mode             Mode          `json:"mode"`
+	UDPIdle          time.Duration `json:"udp_idle"`          // 100 ms .. 1 h
+	ShutdownTimeout  time.Duration `json:"shutdown_timeout"`  // 0 .. 24 h
+	ReadyTimeout     time.Duration `json:"ready_timeout"`     // 100 ms .. 1 h
+	HeartbeatTimeout time.Duration `json:"heartbeat_timeout"` // 100 ms .. 1 min
+	FlowTable        int           `json:"flow_table"`        // slots, power of two, 1,024 .. 16 Mi
+}
+
+// DNS holds what all DNS listeners share.
+type DNS struct {
+	MaxUDPSize       int           `json:"max_udp_size"`      // largest UDP answer, octets, 512 .. 4096 (default 1232)
+	MinimalResponses bool          `json:"minimal_responses"` // leave out authority and additional data nobody needs
+	TCPIdle          time.Duration `json:"tcp_idle"`          // close a connection without a query for this long (RFC 7766 6.2.3)
+	TCPConnections   int           `json:"tcp_connections"`   // per worker
+	ExposeGeneration bool          `json:"expose_generation"` // answer TXT CH generation.dnsapp.
+}
+
+// Zone is one authoritative zone.
+type Zone struct {
+	Name string `json:"name"` // absolute, lower case, presentation form
+	File string `json:"file"` // absolute path of an RFC 1035 master file
+}
+
+// Service is what a listener does with its traffic.
+type Service string
+
+// The services.
+const (
+	ServiceDNS      Service = "dns"
+	ServiceIdentify Service = "identify"
+)
+
+// Affinity says whether the flows of a listener stay with the generation that
+// began them.
+type Affinity string
+
+// The affinities.
+const (
+	AffinityFlow Affinity = "flow"
+	AffinityNone Affinity = "none"
+)
+
+// Listener is a set of addresses served alike.
+type Listener struct {
+	Name     string           `json:"name"`
+	Address  []netip.AddrPort `json:"address"` // at least one, none twice
+	UDP      bool             `json:"udp"`
+	TCP      bool             `json:"tcp"`
+	Service  Service          `json:"service"`
+	Affinity Affinity         `json:"affinity"`
+}
