@@ -1,0 +1,170 @@
+package netio
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+	_   [4]byte
+}
+
+// Batch holds the buffers of one lane: one burst in, one burst out. It is made
+// once and moves every datagram of every socket of that lane.
+type Batch struct {
+	mem     []byte // payload buffers, rx then tx; mapped outside the Go heap
+	rx, tx  [burst.Max]mmsghdr
+	rxIov   [burst.Max]unix.Iovec
+	txIov   [burst.Max]unix.Iovec
+	rxName  [burst.Max][nameSize]byte
+	txName  [burst.Max][nameSize]byte
+	rxCtl   [burst.Max][controlSize]byte
+	txCtl   [burst.Max][controlSize]byte
+	txIndex [burst.Max]uint8 // packet behind each message to send
+}
+
+// NewBatch returns the buffers of one lane. Of their 8 MiB only the pages that
+// datagrams touch take memory.
+func NewBatch() (*Batch, error) {
+	mem, err := unix.Mmap(-1, 0, 2*burst.Max*stride, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("mapping datagram buffers: %w", err)
+	}
+	b := &Batch{mem: mem}
+	for i := range burst.Max {
+		in := mem[i*stride:]
+		b.rxIov[i] = unix.Iovec{Base: &in[0], Len: 1 << 16}
+		b.rx[i].hdr = unix.Msghdr{Name: &b.rxName[i][0], Iov: &b.rxIov[i], Iovlen: 1, Control: &b.rxCtl[i][0]}
+		b.tx[i].hdr = unix.Msghdr{Name: &b.txName[i][0], Iov: &b.txIov[i], Iovlen: 1}
+	}
+	return b, nil
+}
+
+// Close gives the buffers back. No burst of b may be in use.
+func (b *Batch) Close() error { return unix.Munmap(b.mem) }
+
+// reply returns the empty answer buffer of packet i.
+func (b *Batch) reply(i int) []byte {
+	at := (burst.Max + i) * stride
+	return b.mem[at : at : at+burst.MaxPayload]
+}
+
+// Prepare gives the first n packets of out empty answer buffers, for bursts
+// that were not filled by Recv.
+func (b *Batch) Prepare(out *burst.Burst, n int) {
+	for i := range n {
+		p := &out.Packets[i]
+		p.Reply, p.Drop = b.reply(i), counters.NotDropped
+	}
+	out.N = n
+}
+
+// Recv reads up to burst.Max datagrams of u into out. Fewer than burst.Max
+// mean that the socket was found empty. payload is their length in bytes. A datagram longer than the buffer, or
+// one without a usable source, has its Drop set. It returns unix.EAGAIN where
+// there was none at all.
+func (b *Batch) Recv(u *UDP, out *burst.Burst) (payload uint64, err error) {
+	out.N = 0
+	controlLen := uint64(0)
+	if u.Wildcard {
+		controlLen = controlSize
+	}
+	for i := range burst.Max {
+		h := &b.rx[i].hdr
+		h.Namelen = nameSize
+		h.Controllen = controlLen
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.rx[0])), burst.Max, unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	for i := range int(n) {
+		h := &b.rx[i]
+		p := &out.Packets[i]
+		p.Payload = b.mem[i*stride : i*stride+int(h.len)]
+		p.Reply, p.Drop = b.reply(i), counters.NotDropped
+		u.parse(p, b.rxName[i][:h.hdr.Namelen], b.rxCtl[i][:h.hdr.Controllen])
+		switch {
+		case h.hdr.Flags&unix.MSG_TRUNC != 0:
+			p.Drop = counters.DropTruncated
+		case p.Remote.Port == 0:
+			p.Drop = counters.DropBadEndpoint
+		}
+		payload += uint64(h.len)
+	}
+	out.N = int(n)
+	return payload, nil
+}
+
+// Sent is what one Send did.
+type Sent struct {
+	Packets uint64
+	Bytes   uint64
+	Failed  uint64 // their packets have Drop set to counters.DropSend
+}
+
+// Send sends the answers of out through u. It never blocks: what the kernel
+// does not take at once is dropped and counted.
+func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
+	n := 0
+	for i := range out.N {
+		p := &out.Packets[i]
+		if len(p.Reply) == 0 {
+			continue
+		}
+		h := &b.tx[n].hdr
+		b.txIov[n] = unix.Iovec{Base: &p.Reply[0], Len: uint64(len(p.Reply))}
+		h.Namelen = uint32(u.encodeName(b.txName[n][:], &p.Remote))
+		if c := u.encodeControl(b.txCtl[n][:], p); c != 0 {
+			h.Control = &b.txCtl[n][0]
+			h.SetControllen(c)
+		} else {
+			h.Control = nil
+			h.Controllen = 0
+		}
+		b.txIndex[n] = uint8(i)
+		n++
+	}
+	var s Sent
+	for at := 0; at < n; {
+		k, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.tx[at])), uintptr(n-at), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno != 0: // about the first message only: drop it and go on with the next
+			p := &out.Packets[b.txIndex[at]]
+			p.Reply, p.Drop = p.Reply[:0], counters.DropSend
+			s.Failed++
+			at++
+		default:
+			for i := range int(k) {
+				s.Bytes += b.txIov[at+i].Len
+			}
+			s.Packets += uint64(k)
+			at += int(k)
+		}
+	}
+	return s
+}
+
+// Drops returns how many datagrams the kernel has dropped on the socket since
+// it was made, for want of buffer space or for a bad checksum (SO_MEMINFO).
+func Drops(fd int) (uint64, error) {
+	const drops = 8 // SK_MEMINFO_DROPS
+	var info [9]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("reading the drops of descriptor %d: SO_MEMINFO: %w", fd, errno)
+	}
+	return uint64(info[drops]), nil
+}

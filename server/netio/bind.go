@@ -1,0 +1,179 @@
+package netio
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Buffer sizes that are asked for. 4 MiB holds 100 ms of 40-byte queries at
+// 150k/s (a queued datagram takes 768 bytes of the buffer).
+const (
+	RecvBuffer = 16 << 20
+	SendBuffer = 4 << 20
+)
+
+// tcpBacklog is the length of the accept queue; the kernel caps it at
+// net.core.somaxconn.
+const tcpBacklog = 4096
+
+// Sockaddr returns the socket address and family of ap.
+func Sockaddr(ap netip.AddrPort) (unix.Sockaddr, int) {
+	a := ap.Addr()
+	if a.Is4() || a.Is4In6() {
+		return &unix.SockaddrInet4{Port: int(ap.Port()), Addr: a.Unmap().As4()}, unix.AF_INET
+	}
+	sa := &unix.SockaddrInet6{Port: int(ap.Port()), Addr: a.As16()}
+	return sa, unix.AF_INET6
+}
+
+// Probe reports whether ap can be bound by a process that shares it with
+// nobody: with SO_REUSEPORT a second instance would silently take half of the
+// traffic. It leaves nothing bound. The error wraps EADDRINUSE where ap is taken.
+func Probe(network string, ap netip.AddrPort) error {
+	typ := unix.SOCK_DGRAM
+	if network == "tcp" {
+		typ = unix.SOCK_STREAM
+	}
+	sa, family := Sockaddr(ap)
+	fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("probing %s %v: socket: %w", network, ap, err)
+	}
+	defer unix.Close(fd)
+	if family == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return fmt.Errorf("probing %s %v: IPV6_V6ONLY: %w", network, ap, err)
+		}
+	}
+	if network == "tcp" { // else connections in TIME_WAIT hold the address
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return fmt.Errorf("probing %s %v: SO_REUSEADDR: %w", network, ap, err)
+		}
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		return fmt.Errorf("binding %s %v: %w", network, ap, err)
+	}
+	return nil
+}
+
+// BindUDP returns a bound socket of the reuse-port group of ap. Short reports
+// that the receive buffer is smaller than asked for (no CAP_NET_ADMIN).
+func BindUDP(ap netip.AddrPort) (fd int, short bool, err error) {
+	sa, family := Sockaddr(ap)
+	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, false, fmt.Errorf("binding udp %v: socket: %w", ap, err)
+	}
+	fail := func(what string, err error) (int, bool, error) {
+		unix.Close(fd)
+		return -1, false, fmt.Errorf("binding udp %v: %s: %w", ap, what, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return fail("SO_REUSEPORT", err)
+	}
+	if family == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return fail("IPV6_V6ONLY", err)
+		}
+		// RFC 9715 and RFC 8899: answers fit the minimum MTU; never let a forged
+		// packet-too-big message shrink them.
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT); err != nil {
+			return fail("IPV6_MTU_DISCOVER", err)
+		}
+	} else if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT); err != nil {
+		return fail("IP_MTU_DISCOVER", err)
+	}
+	if ap.Addr().IsUnspecified() { // the answer must leave from the address that was asked
+		if family == unix.AF_INET6 {
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+		} else {
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+		}
+		if err != nil {
+			return fail("PKTINFO", err)
+		}
+	}
+	short = setBuffers(fd)
+	if err := unix.Bind(fd, sa); err != nil {
+		return fail("bind", err)
+	}
+	return fd, short, nil
+}
+
+// setBuffers asks for RecvBuffer and SendBuffer, past the system's limit where
+// the capability allows, and reports whether the receive buffer fell short.
+func setBuffers(fd int) (short bool) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, RecvBuffer) != nil {
+		// Without CAP_NET_ADMIN the kernel clips to net.core.rmem_max: a short
+		// buffer is reported by the caller, it is no reason to refuse.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, RecvBuffer)
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+		short = err != nil || got < 2*RecvBuffer // the kernel reports twice what was set
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, SendBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, SendBuffer)
+	}
+	return short
+}
+
+// BindTCP returns a bound TCP socket that does not listen yet.
+func BindTCP(ap netip.AddrPort) (int, error) {
+	sa, family := Sockaddr(ap)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("binding tcp %v: socket: %w", ap, err)
+	}
+	fail := func(what string, err error) (int, error) {
+		unix.Close(fd)
+		return -1, fmt.Errorf("binding tcp %v: %s: %w", ap, what, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return fail("SO_REUSEADDR", err)
+	}
+	if family == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return fail("IPV6_V6ONLY", err)
+		}
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		return fail("bind", err)
+	}
+	return fd, nil
+}
+
+// BindTCPShared is BindTCP into a reuse-port group, as servers do that know no
+// hand-over. Only reload mode restart uses it.
+func BindTCPShared(ap netip.AddrPort) (int, error) {
+	sa, family := Sockaddr(ap)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("binding tcp %v: socket: %w", ap, err)
+	}
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+	)
+	if err == nil && family == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil {
+		err = unix.Bind(fd, sa)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("binding tcp %v: %w", ap, err)
+	}
+	return fd, nil
+}
+
+// Listen makes a socket of BindTCP accept connections. Repeating it is harmless.
+func Listen(fd int) error {
+	if err := unix.Listen(fd, tcpBacklog); err != nil {
+		return os.NewSyscallError("listen", err)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package stream
+
+import (
+	"encoding/binary"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/counters"
+)
+
+// Answerer answers DNS messages. One is used by one goroutine at a time.
+type Answerer interface {
+	// AnswerStream appends to dst the answer to query that came over TCP. With
+	// keepalive it tells a client that sent the option how long its connection
+	// may be idle (RFC 7828); 0 asks the client to close it. An answer not given
+	// has its reason.
+	AnswerStream(dst, query []byte, keepalive time.Duration) ([]byte, counters.Reason)
+}
+
+// Messages serves DNS over TCP (RFC 7766): any number of queries a connection,
+// pipelined or not, answered in their order.
+type Messages struct {
+	pool sync.Pool
+}
+
+// NewMessages returns a handler whose Answerers come from newAnswerer.
+func NewMessages(newAnswerer func() Answerer) *Messages {
+	m := new(Messages)
+	m.pool.New = func() any { return &exchange{answerer: newAnswerer()} }
+	return m
+}
+
+// exchange is what one query needs while it is answered, so that a connection
+// that waits holds no buffers but its own reader's.
+type exchange struct {
+	answerer Answerer
+	out      []byte
+}
+
+const (
+	lengthSize = 2
+	maxMessage = 1<<16 - 1
+	readSize   = 4096
+)
+
+// ServeStream implements Handler.
+func (m *Messages) ServeStream(c *Conn) { c.LogEnd(m.serve(c)) }
+
+func (m *Messages) serve(c *Conn) error {
+	in := make([]byte, readSize)
+	have := 0
+	for {
+		if err := c.AwaitQuery(); err != nil {
+			return err
+		}
+		for complete(in[:have]) == 0 {
+			if have == len(in) {
+				in = append(in, make([]byte, lengthSize+maxMessage-len(in))...)
+			}
+			n, err := c.Read(in[have:])
+			have += n
+			if err != nil && complete(in[:have]) == 0 {
+				if have > 0 && err == io.EOF {
+					return io.ErrUnexpectedEOF
+				}
+				return err
+			}
+		}
+		used, err := m.answer(c, in[:have])
+		have = copy(in, in[used:have])
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// complete returns the length on the wire of the message that in begins with,
+// or 0 while it is not all there.
+func complete(in []byte) int {
+	if len(in) < lengthSize {
+		return 0
+	}
+	if n := lengthSize + int(binary.BigEndian.Uint16(in)); len(in) >= n {
+		return n
+	}
+	return 0
+}
+
+// flushSize is how many octets of answers are gathered before they are written.
+const flushSize = 32 << 10
+
+// answer answers all complete messages in in, with as few writes as possible,
+// and returns how much of in they took.
+func (m *Messages) answer(c *Conn, in []byte) (used int, err error) {
+	x := m.pool.Get().(*exchange)
+	defer m.pool.Put(x)
+	c.Begin()
+	defer c.End()
+	x.out = x.out[:0]
+	answers := uint64(0)
+	flush := func() error {
+		if len(x.out) == 0 {
+			return nil
+		}
+		err := c.WriteAnswer(x.out)
+		if err != nil {
+			c.Block.Add(counters.DroppedTCP+counters.ID(counters.DropSend), answers)
+		} else {
+			c.Block.Add(counters.TCPAnswers, answers)
+		}
+		x.out, answers = x.out[:0], 0
+		return err
+	}
+	for {
+		n := complete(in[used:])
+		if n == 0 {
+			return used, flush()
+		}
+		query := in[used+lengthSize : used+n]
+		used += n
+		c.Block.Add(counters.TCPQueries, 1)
+		keepalive := c.Idle()
+		if c.Draining() {
+			keepalive = 0
+		}
+		start := len(x.out)
+		x.out = append(x.out, 0, 0)
+		began := time.Now()
+		out, drop := x.answerer.AnswerStream(x.out, query, keepalive)
+		if drop != counters.NotDropped {
+			x.out = x.out[:start]
+			c.Block.Add(counters.DroppedTCP+counters.ID(drop), 1)
+			continue
+		}
+		x.out = out
+		binary.BigEndian.PutUint16(x.out[start:], uint16(len(x.out)-start-lengthSize))
+		answers++
+		took := int64(time.Since(began))
+		c.Block.Add(counters.LatencyID(counters.TCP, took), 1)
+		c.Block.Add(counters.LatencyNs+counters.ID(counters.TCP), uint64(took))
+		if len(x.out) >= flushSize {
+			if err := flush(); err != nil {
+				return used, err
+			}
+		}
+	}
+}
