@@ -1,0 +1,140 @@
+package reload
+
+import "github.com/dnsapp/dnsapp/server/directory"
+
+// Event is something that has happened. The types of this file are all there
+// are; each is comparable.
+type Event interface{ event() }
+
+// Requests. Their IDs are chosen by the supervisor, unique and not 0, and each
+// request with an ID gets exactly one Report.
+type (
+	// ReloadRequested asks for a new generation; in PhaseDown for the first.
+	ReloadRequested struct {
+		ID   uint64 `json:"id"`
+		Mode Mode   `json:"mode"` // Graceful for the first generation
+	}
+
+	// AbortRequested asks to give up the hand-over in progress, which is
+	// possible before the flip only.
+	AbortRequested struct{ ID uint64 }
+
+	// DrainNowRequested asks to end the drain of a generation at once. What is
+	// left of its flows is handed to the rx owner.
+	DrainNowRequested struct {
+		ID    uint64
+		Epoch uint32
+	}
+
+	// StopRequested asks to stop the server. It is honoured in every state; one
+	// that is not faster than the stop in progress changes nothing. It has no
+	// Report: Exit is the answer.
+	StopRequested struct{ Kind StopKind }
+)
+
+// What happens to worker processes.
+type (
+	// WorkerReady: the worker wrote its READY word, after SpawnWorkers or
+	// RespawnWorker.
+	WorkerReady struct {
+		Gen    Generation
+		Worker int
+	}
+
+	// WorkerExited: the process of this worker has ended, for whatever cause,
+	// and the supervisor has written `gone`. It is fed for every process.
+	WorkerExited struct {
+		Gen    Generation
+		Worker int
+		Reason string // for logs and reports
+	}
+
+	// ProcessesGone: after SignalWorkers, no process of the generation is left,
+	// nor will one be started.
+	ProcessesGone struct{ Gen Generation }
+)
+
+// Answers to orders.
+type (
+	// Prepared answers Prepare: all that the generation needs is at hand, its
+	// slot in the directory is open, in state directory.Starting.
+	Prepared struct {
+		Order   uint32
+		Epoch   uint32 // greater than every one before
+		Workers int    // 1 .. MaxWorkers
+	}
+
+	// PrepareFailed answers Prepare: nothing was touched.
+	PrepareFailed struct {
+		Order  uint32
+		Reason string // for the report: what is wrong, and where
+	}
+
+	// LanesAnswered answers Ask: every lane of the asked workers has passed a
+	// boundary since, or its process has died.
+	LanesAnswered struct{ Order uint32 }
+
+	// Unanswered answers Ask and Release: these workers live and are stalled,
+	// which takes at least heartbeat_timeout to tell. The others have answered.
+	Unanswered struct {
+		Order  uint32
+		Silent Workers // not empty
+	}
+
+	// Fenced answers Fence: no process of these workers is left.
+	Fenced struct {
+		Order   uint32
+		Workers Workers // as ordered
+	}
+
+	// LanesParked answers Park: the ack of every lane of every live process
+	// that may read equals Word, the park that this order wrote.
+	LanesParked struct {
+		Order uint32
+		Word  directory.Word
+	}
+
+	// ParkLapsed answers Park: its deadline passed, or a lane has already taken
+	// the wire back.
+	ParkLapsed struct{ Order uint32 }
+
+	// Flipped answers Flip: the wire belongs to the new generation.
+	Flipped struct{ Order uint32 }
+
+	// FlipLost answers Flip: a lapse was first; the old generation reads.
+	FlipLost struct{ Order uint32 }
+
+	// Drained answers AskDrain: every live worker reports that it serves
+	// nothing any more.
+	Drained struct{ Order uint32 }
+
+	// RingsReleased answers Release: every ring that the generation consumed
+	// from or produced into is empty, or was taken back from a dead process.
+	RingsReleased struct{ Order uint32 }
+
+	// TimerFired: the timer ran to its end.
+	TimerFired struct {
+		Timer Timer
+		Gen   Generation // as started
+	}
+)
+
+func (ReloadRequested) event()   {}
+func (AbortRequested) event()    {}
+func (DrainNowRequested) event() {}
+func (StopRequested) event()     {}
+func (WorkerReady) event()       {}
+func (WorkerExited) event()      {}
+func (ProcessesGone) event()     {}
+func (Prepared) event()          {}
+func (PrepareFailed) event()     {}
+func (LanesAnswered) event()     {}
+func (Unanswered) event()        {}
+func (Fenced) event()            {}
+func (LanesParked) event()       {}
+func (ParkLapsed) event()        {}
+func (Flipped) event()           {}
+func (FlipLost) event()          {}
+func (Drained) event()           {}
+func (RingsReleased) event()     {}
+func (TimerFired) event()        {}
