@@ -1,0 +1,80 @@
+# make run    build and serve configs/quickstart.yaml in the foreground
+# make test   install what the tests need (when root), run them all, print one closing line
+# make help   the rest
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+PREFIX ?= /usr/local
+CONFIG ?= configs/quickstart.yaml
+
+# A tree without git metadata (a tarball, a worktree of another user) builds all the same.
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BUILD := $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+# The packages whose shared memory also runs on the heap: the race detector
+# misreads mapped memory, so these and no others are run under it.
+RACE := ./server/shm ./server/directory ./server/counters ./server/reload/... ./server/dns/... ./udpflow/... ./test/race
+
+# The end-to-end tests start real processes and measure time, so they run after
+# everything else, alone.
+E2E := ./test/e2e
+
+.PHONY: build
+build: ## build bin/dnsapp and bin/dnsappctl, static
+	@CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/dnsapp ./cmd/dnsappctl
+
+.PHONY: run
+run: build ## build and serve $(CONFIG) in the foreground
+	@cat configs/quickstart.txt
+	@exec bin/dnsapp serve -c $(CONFIG)
+
+.PHONY: test
+test: deps build ## all tests; the last line is the totals
+	@$(GO) vet ./...
+	@$(GO) build -buildvcs=false -o bin/summary ./test/cmd/summary
+	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v '/test/e2e$$') || true; \
+	   echo '# race detector' >&2; DNSAPP_WANT_RACE=1 CGO_ENABLED=1 $(GO) test -json -race $(RACE) || true; \
+	   echo '# end to end' >&2; DNSAPP_BIN=$(CURDIR)/bin $(GO) test -json -count=1 -timeout 20m $(E2E) || true; \
+	 } | bin/summary
+
+.PHONY: deps
+deps: ## install what the tests need from Debian, when root
+	@test/deps.sh
+
+.PHONY: lint
+lint: ## gofmt, go vet, golangci-lint (or staticcheck, where that cannot be had)
+	@test/lint.sh
+
+.PHONY: bench
+bench: build ## CPU per query beside Knot and NSD; a dated table in bench/results/
+	@bench/deps.sh
+	@$(GO) run ./bench -dnsapp $(CURDIR)/bin/dnsapp
+
+.PHONY: soak
+soak: build ## the long tests: fuzzing and the end-to-end tests over and over, about an hour
+	@test/soak.sh
+
+.PHONY: conformance
+conformance: ## the published DNS test suites in ../shared/data alone
+	@$(GO) test -count=1 -v ./test/conformance/...
+
+.PHONY: fresh
+fresh: ## make run and make test in a bare Debian 12 root with only Go, make and git (root)
+	@test/fresh.sh
+
+.PHONY: install
+install: build ## install the binaries under $(PREFIX)
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/dnsapp bin/dnsappctl
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
+	$(GO) clean -testcache
+
+.PHONY: help
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

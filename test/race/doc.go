@@ -1,0 +1,3 @@
+// Package race holds one test: that the run which is named after the race
+// detector was built with it.
+package race
