@@ -6,10 +6,10 @@
 // Effect that the supervisor carries out, and its outcome comes back as an
 // Event:
 //
-//	          Event                         Effect
-//	 world ----------> Step(State, Event) ----------> world
-//	   ^                                                |
-//	   +-------- the supervisor, one loop --------------+
+//	         Event                         Effect
+//	world ----------> Step(State, Event) ----------> world
+//	  ^                                                |
+//	  +-------- the supervisor, one loop --------------+
 //
 // The machine has two layers. The Phase is what the one hand-over in progress
 // does (T0 to T2); each generation slot has a Stage of its own (T3 to T5), so

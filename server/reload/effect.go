@@ -125,9 +125,9 @@ type (
 		Request uint64
 	}
 
-	// AskDrain tells the workers of the generation to take no new work and asks
-	// them, again and again, what they still serve, until every live one serves
-	// nothing. A generation that is the rx owner goes on reading for the flows
+	// AskDrain tells the workers of the generation (those that become ready
+	// later too) to take no new work and asks them, again and again, what they
+	// still serve, until every live one serves nothing. A generation that is the rx owner goes on reading for the flows
 	// it knows. Asking again replaces the order. Answered by Drained.
 	AskDrain struct {
 		Order uint32

@@ -138,3 +138,21 @@ func (FlipLost) event()          {}
 func (Drained) event()           {}
 func (RingsReleased) event()     {}
 func (TimerFired) event()        {}
+
+// answer is an Event that answers an order.
+type answer interface {
+	Event
+	order() uint32
+}
+
+func (e Prepared) order() uint32      { return e.Order }
+func (e PrepareFailed) order() uint32 { return e.Order }
+func (e LanesAnswered) order() uint32 { return e.Order }
+func (e Unanswered) order() uint32    { return e.Order }
+func (e Fenced) order() uint32        { return e.Order }
+func (e LanesParked) order() uint32   { return e.Order }
+func (e ParkLapsed) order() uint32    { return e.Order }
+func (e Flipped) order() uint32       { return e.Order }
+func (e FlipLost) order() uint32      { return e.Order }
+func (e Drained) order() uint32       { return e.Order }
+func (e RingsReleased) order() uint32 { return e.Order }

@@ -14,7 +14,7 @@ const (
 	MaxSlots    = directory.MaxSlots
 	MaxWorkers  = directory.MaxWorkers
 	MaxDraining = 1  // generations that may be in T3 to T5 when a reload starts
-	MaxParks    = 10 // parks of one hand-over that may lapse before it is given up
+	MaxRetries  = 10 // parks of one hand-over that are tried again after a lapse
 )
 
 // Mode is how a reload replaces the old generation.
@@ -67,7 +67,7 @@ const (
 	PhaseSteady
 	// PhaseStopping: every generation drains or is being ended.
 	PhaseStopping
-	// PhaseExited: Exit has been ordered. No event is legal any more.
+	// PhaseExited: Exit has been ordered. Whatever comes is late.
 	PhaseExited
 )
 
@@ -130,14 +130,14 @@ type State struct {
 	// PhaseStarting to PhaseFlipping or PhaseAborting, else zero.
 	Next Generation `json:"next"`
 
-	// Request is the reload being carried out, 0 if none (T0 to T2; from the
-	// commit on it is the Request of the slot that drains for it).
+	// Request is the reload being carried out, 0 if none. From the commit, or
+	// the abort, on it is the Request of the slot that ends for it.
 	Request uint64 `json:"request"`
 	// Pending is the reload that follows this one; ID 0 if none.
 	Pending ReloadRequested `json:"pending"`
 
-	Lapses uint8  `json:"lapses"` // parks of this hand-over that lapsed, 0 .. MaxParks
-	Reason string `json:"reason"` // why the hand-over failed. Valid iff PhaseAborting
+	// Lapses counts the parks of this hand-over that lapsed, 0 .. MaxRetries+1.
+	Lapses uint8 `json:"lapses"`
 
 	Orders uint32 `json:"orders"` // number of the last order given
 	Await  uint32 `json:"await"`  // the order whose answer the phase waits for, 0 if none

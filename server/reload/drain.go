@@ -1,0 +1,176 @@
+package reload
+
+import (
+	"fmt"
+
+	"github.com/dnsapp/dnsapp/server/directory"
+)
+
+// This file is T3 to T5: how a generation that lost the wire ends.
+
+// startDrain begins T3 of a generation that is in StageDraining since the flip.
+func (m *machine) startDrain(s *Slot) {
+	if s.Up == 0 {
+		m.enterHanding(s, workersDead)
+		return
+	}
+	m.emit(StartTimer{Timer: TimerDrain, Gen: m.generation(s)})
+	m.askDrain(s)
+}
+
+func (m *machine) askDrain(s *Slot) {
+	s.Await = m.order()
+	m.emit(AskDrain{Order: s.Await, Gen: m.generation(s)})
+}
+
+const workersDead = "its workers are dead"
+
+// drained: the generation serves nothing any more. The rx owner, when all is
+// being stopped, stays while others may still forward through it; it is asked
+// again when it is the last.
+func (m *machine) drained(s *Slot) {
+	switch {
+	case s.Epoch != m.Active.Epoch:
+		m.enterHanding(s, "drained")
+	case m.alone():
+		s.Reason = "drained"
+		m.enterReaping(s, SignalQuit)
+	default:
+		s.Await = 0
+	}
+}
+
+// drainingWorkerExited: nothing is forwarded to a dead worker, and it has
+// nothing to drain.
+func (m *machine) drainingWorkerExited(s *Slot, worker WorkerSet) {
+	if s.Epoch == m.Active.Epoch {
+		if s.Up == 0 {
+			m.reapAll(workersDead)
+		}
+		return
+	}
+	m.emit(SetHanded{Gen: m.generation(s), Workers: worker})
+	if s.Up == 0 && s.Await != 0 {
+		m.enterHanding(s, workersDead)
+	}
+}
+
+// enterHanding begins T4. Headers first, then the question to the rx lanes: a
+// lane stores its answer before it loads headers, so after the answer nothing
+// more is forwarded.
+func (m *machine) enterHanding(s *Slot, reason string) {
+	g := m.generation(s)
+	if s.Await != 0 {
+		m.emit(StopTimer{Timer: TimerDrain, Gen: g})
+	}
+	m.setStage(s, StageHanding, reason)
+	m.explain(s, reason)
+	m.emit(SetHanded{Gen: g, Workers: s.Workers})
+	m.emit(Mark{Gen: g, State: directory.Leaving})
+	s.Await = m.order()
+	m.emit(Ask{Order: s.Await, Workers: workers(m.Active, m.slot(m.Active).Up)})
+}
+
+// enterReleasing goes on with T4, again after each fence.
+func (m *machine) enterReleasing(s *Slot) {
+	m.setStage(s, StageReleasing, "")
+	s.Await = m.order()
+	m.emit(Release{Order: s.Await, Gen: m.generation(s)})
+}
+
+// enterReaping begins T5, from any stage: what the generation still had is
+// cut off.
+func (m *machine) enterReaping(s *Slot, sig Signal) {
+	g := m.generation(s)
+	if s.Stage == StageDraining && g != m.Active {
+		if s.Await != 0 {
+			m.emit(StopTimer{Timer: TimerDrain, Gen: g})
+		}
+		m.emit(SetHanded{Gen: g, Workers: s.Workers})
+	}
+	marked := s.Stage == StageHanding || s.Stage == StageReleasing
+	m.setStage(s, StageReaping, s.Reason)
+	if !marked {
+		m.emit(Mark{Gen: g, State: directory.Leaving})
+	}
+	m.signal(s, sig)
+}
+
+// signal sends a stronger signal to a generation in T5 than it had.
+func (m *machine) signal(s *Slot, sig Signal) {
+	g := m.generation(s)
+	m.stopSignalTimer(s)
+	s.Signal = sig
+	m.emit(SignalWorkers{Gen: g, Signal: sig})
+	switch sig {
+	case SignalQuit:
+		m.emit(StartTimer{Timer: TimerQuit, Gen: g})
+	case SignalTerm:
+		m.emit(StartTimer{Timer: TimerTerm, Gen: g})
+	}
+}
+
+func (m *machine) stopSignalTimer(s *Slot) {
+	switch s.Signal {
+	case SignalQuit:
+		m.emit(StopTimer{Timer: TimerQuit, Gen: m.generation(s)})
+	case SignalTerm:
+		m.emit(StopTimer{Timer: TimerTerm, Gen: m.generation(s)})
+	}
+}
+
+// processesGone ends T5 and with it the generation.
+func (m *machine) processesGone(e ProcessesGone) bool {
+	s := m.slot(e.Gen)
+	if s == nil {
+		return true
+	}
+	if s.Stage != StageReaping {
+		return false
+	}
+	m.stopSignalTimer(s)
+	m.emit(FoldAndFree{Gen: e.Gen})
+	m.setStage(s, StageFree, s.Reason)
+	reason := s.Reason
+	if s.Request != 0 {
+		m.report(s.Request, s.Outcome, reason)
+	}
+	*s = Slot{}
+	switch m.Phase {
+	case PhaseAborting:
+		m.resume(reason)
+	case PhaseSteady:
+		m.startPending()
+	case PhaseStopping:
+		m.stopFurther()
+	}
+	return true
+}
+
+// explain records how the drain ended, unless the reload has worse to tell.
+func (m *machine) explain(s *Slot, reason string) {
+	if s.Outcome == Done {
+		s.Reason = reason
+	}
+}
+
+// draining returns the number of generations in T3 to T5.
+func (m *machine) draining() (n int) {
+	for i := range m.Slots {
+		if m.Slots[i].Stage >= StageDraining {
+			n++
+		}
+	}
+	return n
+}
+
+// lingering names the oldest generation in T3 to T5. There is one.
+func (m *machine) lingering() string {
+	var oldest Slot
+	for _, s := range m.Slots {
+		if s.Stage >= StageDraining && (oldest.Epoch == 0 || s.Epoch < oldest.Epoch) {
+			oldest = s
+		}
+	}
+	return fmt.Sprintf("epoch %d is still %v", oldest.Epoch, oldest.Stage)
+}
