@@ -215,6 +215,28 @@ func TestTCP(t *testing.T) {
 	}
 }
 
+// A client that is asked to go takes a new connection, and loses nothing.
+func TestTCPLeavesWhenAsked(t *testing.T) {
+	target := serveTCP(t, 0, false, func(n int, q []byte) [][]byte {
+		a := append([]byte(nil), q...)
+		a[2] = 0x80
+		timeout := byte(10)
+		if n%20 == 0 {
+			timeout = 0
+		}
+		a[len(a)-5], a[len(a)-1] = 6, 2 // RDLEN and option length: now with a time-out
+		return [][]byte{append(a, 0, timeout)}
+	})
+	p := dns(t, Query{Name: "www.example.com", Type: 1, EDNS: 1232, Keepalive: true})
+	r := runTCP(t, TCPConfig{Targets: []netip.AddrPort{target}, Clients: 3, Rate: 600, Protocol: p}, 200)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	if r.Connected < 9 || r.ServerClose != 0 {
+		t.Errorf("report: %v", r)
+	}
+}
+
 func TestTCPRefused(t *testing.T) {
 	r := runTCP(t, TCPConfig{Targets: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9")}, Clients: 2, Rate: 100, Protocol: Identify{}}, 10)
 	if r.Refused == 0 || r.Sent != 0 || r.Exact() == nil {

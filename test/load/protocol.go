@@ -31,6 +31,10 @@ type Protocol interface {
 
 	// ReadFrame reads one answer from a stream into buf, which it may replace.
 	ReadFrame(r *bufio.Reader, buf []byte) ([]byte, error)
+
+	// Leave reports whether an answer on a stream asks the client to send no
+	// more on it.
+	Leave(answer []byte) bool
 }
 
 // Identify is the protocol of `service: identify`: anything is answered with
@@ -56,6 +60,8 @@ func (Identify) ReadFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
 	return append(buf[:0], line...), err
 }
 
+func (Identify) Leave([]byte) bool { return false }
+
 // Rcodes of RFC 1035 4.1.1 that expectations name.
 const (
 	NoError  = 0
@@ -70,35 +76,52 @@ type Query struct {
 	Class uint16 // 0: IN
 	Rcode int    // AnyRcode: any
 	EDNS  uint16 // UDP payload size to offer (RFC 6891); 0: no OPT record
+
+	// Keepalive adds the edns-tcp-keepalive option, by which the server can ask
+	// the client to go (RFC 7828). Valid iff EDNS is not 0 and over TCP.
+	Keepalive bool
 }
 
-// wire returns the query with ID 0 and RD clear.
-func (q Query) wire() ([]byte, error) {
-	b := make([]byte, 12, 64)
+const (
+	headerSize      = 12
+	typeOPT         = 41
+	optionKeepalive = 11
+)
+
+// wire returns the query with ID 0 and RD clear, and where its question ends.
+func (q Query) wire() (b []byte, end int, err error) {
+	b = make([]byte, headerSize, 64)
 	binary.BigEndian.PutUint16(b[4:], 1) // QDCOUNT
 	for label := range strings.SplitSeq(strings.TrimSuffix(q.Name, "."), ".") {
 		if q.Name == "." {
 			break
 		}
 		if label == "" || len(label) > 63 {
-			return nil, fmt.Errorf("building a query for %q: label of %d octets", q.Name, len(label))
+			return nil, 0, fmt.Errorf("building a query for %q: label of %d octets", q.Name, len(label))
 		}
 		b = append(append(b, byte(len(label))), label...)
 	}
 	b = binary.BigEndian.AppendUint16(append(b, 0), q.Type)
 	b = binary.BigEndian.AppendUint16(b, max(q.Class, 1))
+	end = len(b)
 	if q.EDNS != 0 {
 		b[11] = 1 // ARCOUNT
-		b = binary.BigEndian.AppendUint16(append(b, 0, 0, 41), q.EDNS)
-		b = append(b, 0, 0, 0, 0, 0, 0) // extended rcode, version, flags, RDLEN
+		b = binary.BigEndian.AppendUint16(append(b, 0, 0, typeOPT), q.EDNS)
+		b = append(b, 0, 0, 0, 0) // extended rcode, version, flags
+		if q.Keepalive {
+			b = append(b, 0, 4, 0, optionKeepalive, 0, 0)
+		} else {
+			b = append(b, 0, 0)
+		}
 	}
-	return b, nil
+	return b, end, nil
 }
 
 // DNS asks a list of queries in turn.
 type DNS struct {
 	queries []Query
 	wires   [][]byte
+	ends    []int // of the questions in wires
 }
 
 var _ Protocol = (*DNS)(nil)
@@ -111,13 +134,12 @@ func NewDNS(queries []Query) (*DNS, error) {
 	if len(queries) == 0 {
 		return nil, errors.New("building the DNS load: no query")
 	}
-	p := &DNS{queries: queries, wires: make([][]byte, len(queries))}
+	p := &DNS{queries: queries, wires: make([][]byte, len(queries)), ends: make([]int, len(queries))}
 	for i, q := range queries {
-		w, err := q.wire()
-		if err != nil {
+		var err error
+		if p.wires[i], p.ends[i], err = q.wire(); err != nil {
 			return nil, err
 		}
-		p.wires[i] = w
 	}
 	return p, nil
 }
@@ -152,11 +174,7 @@ const (
 
 func (p *DNS) Check(answer []byte, flow int, seq uint32) (Tag, error) {
 	i := p.index(flow, seq)
-	q, w := &p.queries[i], p.wires[i]
-	end := len(w) // of the question
-	if q.EDNS != 0 {
-		end -= 11
-	}
+	q, w, end := &p.queries[i], p.wires[i], p.ends[i]
 	if len(answer) < end {
 		return Tag{}, fmt.Errorf("answer to %s: %d octets, the question alone has %d", q.Name, len(answer), end)
 	}
@@ -168,7 +186,7 @@ func (p *DNS) Check(answer []byte, flow int, seq uint32) (Tag, error) {
 		return Tag{}, fmt.Errorf("answer to %s: truncated", q.Name)
 	case q.Rcode != AnyRcode && int(flags&maskRcode) != q.Rcode:
 		return Tag{}, fmt.Errorf("answer to %s: rcode %d, not %d", q.Name, flags&maskRcode, q.Rcode)
-	case binary.BigEndian.Uint16(answer[4:]) != 1 || !bytes.Equal(answer[12:end], w[12:end]):
+	case binary.BigEndian.Uint16(answer[4:]) != 1 || !bytes.Equal(answer[headerSize:end], w[headerSize:end]):
 		return Tag{}, fmt.Errorf("answer to %s: the question is not echoed", q.Name)
 	}
 	if q.Type != typeTXT || q.Class != classCH {
@@ -182,27 +200,77 @@ func (p *DNS) Check(answer []byte, flow int, seq uint32) (Tag, error) {
 }
 
 // firstTXT returns the first string of the first answer record, a TXT record
-// whose owner is a pointer or a plain name (RFC 1035 4.1.3, 3.3.14).
+// (RFC 1035 3.3.14). off is where the question ends.
 func firstTXT(m []byte, off int) ([]byte, error) {
-	malformed := errors.New("no TXT record in the answer section")
 	if binary.BigEndian.Uint16(m[6:]) == 0 {
-		return nil, malformed
+		return nil, errors.New("no answer record")
 	}
-	for off < len(m) && m[off] != 0 && m[off]&0xc0 == 0 {
-		off += 1 + int(m[off])
+	typ, data, _ := record(m, off)
+	if typ != typeTXT || len(data) == 0 || int(data[0]) >= len(data) {
+		return nil, errors.New("no TXT record in the answer section")
 	}
-	if off < len(m) && m[off] != 0 {
-		off++ // the second octet of a pointer
+	return data[1 : 1+int(data[0])], nil
+}
+
+// record returns the type and RDATA of the record at off and where the next one
+// begins (RFC 1035 4.1.3); next is 0 where there is no whole record.
+func record(m []byte, off int) (typ uint16, data []byte, next int) {
+	off = skipName(m, off)
+	const fixed = 10 // type, class, TTL, RDLENGTH
+	if off == 0 || off+fixed > len(m) {
+		return 0, nil, 0
 	}
-	off++
-	if off+11 > len(m) || binary.BigEndian.Uint16(m[off:]) != typeTXT {
-		return nil, malformed
+	data = m[off+fixed:]
+	n := int(binary.BigEndian.Uint16(m[off+8:]))
+	if n > len(data) {
+		return 0, nil, 0
 	}
-	data := m[off+10:]
-	if n := int(data[0]); n < len(data) {
-		return data[1 : 1+n], nil
+	return binary.BigEndian.Uint16(m[off:]), data[:n], off + fixed + n
+}
+
+// skipName returns where the name at off ends (RFC 1035 4.1.4), 0 where it
+// leaves the message.
+func skipName(m []byte, off int) int {
+	for off < len(m) {
+		switch n := int(m[off]); {
+		case n == 0:
+			return off + 1
+		case n >= 0xc0:
+			return off + 2
+		default:
+			off += 1 + n
+		}
 	}
-	return nil, malformed
+	return 0
+}
+
+// Leave reports whether the answer holds edns-tcp-keepalive with a time-out of 0.
+func (*DNS) Leave(answer []byte) bool {
+	if len(answer) < headerSize {
+		return false
+	}
+	off := headerSize
+	for range binary.BigEndian.Uint16(answer[4:]) {
+		if off = skipName(answer, off); off == 0 {
+			return false
+		}
+		off += 4
+	}
+	for off != 0 && off < len(answer) {
+		typ, data, next := record(answer, off)
+		for typ == typeOPT && len(data) >= 4 {
+			n := int(binary.BigEndian.Uint16(data[2:]))
+			if n > len(data)-4 {
+				break
+			}
+			if binary.BigEndian.Uint16(data) == optionKeepalive && n == 2 {
+				return data[4] == 0 && data[5] == 0
+			}
+			data = data[4+n:]
+		}
+		off = next
+	}
+	return false
 }
 
 func (*DNS) AppendFrame(b, request []byte) []byte {

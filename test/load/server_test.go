@@ -54,7 +54,7 @@ func serveUDP(t *testing.T, address string, answer reply) netip.AddrPort {
 				return
 			}
 			for _, a := range answer(n, buf[:size]) {
-				if _, err := pc.WriteToUDPAddrPort(a, from); err != nil {
+				if _, err := pc.WriteToUDPAddrPort(a, from); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)
 				}
 			}

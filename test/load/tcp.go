@@ -236,6 +236,7 @@ func (s *stream) answer(g *TCP, frame []byte) {
 		s.oldest++
 	}
 	known := seq < s.sent
+	s.over = s.over || g.c.Protocol.Leave(frame)
 	tag, err := g.c.Protocol.Check(frame, s.client, seq)
 	s.mu.Unlock()
 
