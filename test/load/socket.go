@@ -44,6 +44,12 @@ func openSocket(target netip.Addr) (fd int, err error) {
 	if err := unix.SetsockoptInt(fd, level, pktinfo, 1); err != nil {
 		return -1, fmt.Errorf("asking a load socket for packet information: %w", err)
 	}
+	if family == unix.AF_INET6 {
+		// Addresses of a local route count as ours only with this (IPv4 needs nothing).
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1); err != nil {
+			return -1, fmt.Errorf("letting a load socket use any local address: %w", err)
+		}
+	}
 	if err := unix.Bind(fd, any); err != nil {
 		return -1, fmt.Errorf("binding a load socket: %w", err)
 	}

@@ -1,0 +1,5 @@
+// Package netns lets a test binary run in a network namespace of its own, where
+// every port is free, nothing listens, and nothing it sends can leave.
+//
+// Invariant: the process that called Enter has either ended or is inside.
+package netns

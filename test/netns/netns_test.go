@@ -1,0 +1,97 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+var entering error
+
+func TestMain(m *testing.M) {
+	code, inside, err := Enter()
+	entering = err
+	if !inside && err == nil {
+		os.Exit(code)
+	}
+	if err != nil && !errors.Is(err, ErrNotRoot) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// Inside there is loopback alone, and any address of a prefix made local can be
+// spoken to.
+func TestInside(t *testing.T) {
+	if entering != nil {
+		t.Skip(entering)
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Flags&net.FlagUp != 0 && l.Name != "lo" {
+			t.Errorf("interface %s is up", l.Name)
+		}
+	}
+	for _, a := range []string{"127.0.0.1:53", "127.9.8.7:53", "[::1]:53"} {
+		exchange(t, a)
+	}
+	if err := AddLocal(netip.MustParsePrefix("fd64::/64")); err != nil {
+		t.Fatal(err)
+	}
+	prefixed(t)
+	if err := AddLocal(netip.MustParsePrefix("fd64::/64")); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+func prefixed(t *testing.T) {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	pc, err := lc.ListenPacket(t.Context(), "udp", "[fd64::5:6]:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive(t, pc)
+}
+
+func exchange(t *testing.T, address string) {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive(t, pc)
+}
+
+// receive sends a datagram to pc and closes it.
+func receive(t *testing.T, pc net.PacketConn) {
+	t.Helper()
+	defer pc.Close()
+	address := pc.LocalAddr().String()
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, from, err := pc.ReadFrom(make([]byte, 9)); n != 1 || err != nil || from.String() != c.LocalAddr().String() {
+		t.Errorf("%s: %d bytes from %v: %v", address, n, from, err)
+	}
+}
