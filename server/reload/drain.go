@@ -25,6 +25,12 @@ func (m *machine) askDrain(s *Slot) {
 
 const workersDead = "its workers are dead"
 
+// inDrain reports whether s, nil for none, is in T3: asked to drain, and not
+// the rx owner in a stop.
+func (m *machine) inDrain(s *Slot) bool {
+	return s != nil && s.Stage == StageDraining && s.Await != 0 && s.Epoch != m.Active.Epoch
+}
+
 // drained: the generation serves nothing any more. The rx owner, when all is
 // being stopped, stays while others may still forward through it; it is asked
 // again when it is the last.
@@ -50,7 +56,7 @@ func (m *machine) drainingWorkerExited(s *Slot, worker WorkerSet) {
 		return
 	}
 	m.emit(SetHanded{Gen: m.generation(s), Workers: worker})
-	if s.Up == 0 && s.Await != 0 {
+	if s.Up == 0 && m.inDrain(s) {
 		m.enterHanding(s, workersDead)
 	}
 }
@@ -60,7 +66,7 @@ func (m *machine) drainingWorkerExited(s *Slot, worker WorkerSet) {
 // more is forwarded.
 func (m *machine) enterHanding(s *Slot, reason string) {
 	g := m.generation(s)
-	if s.Await != 0 {
+	if m.inDrain(s) {
 		m.emit(StopTimer{Timer: TimerDrain, Gen: g})
 	}
 	m.setStage(s, StageHanding, reason)
@@ -82,10 +88,10 @@ func (m *machine) enterReleasing(s *Slot) {
 // cut off.
 func (m *machine) enterReaping(s *Slot, sig Signal) {
 	g := m.generation(s)
+	if m.inDrain(s) {
+		m.emit(StopTimer{Timer: TimerDrain, Gen: g})
+	}
 	if s.Stage == StageDraining && g != m.Active {
-		if s.Await != 0 {
-			m.emit(StopTimer{Timer: TimerDrain, Gen: g})
-		}
 		m.emit(SetHanded{Gen: g, Workers: s.Workers})
 	}
 	marked := s.Stage == StageHanding || s.Stage == StageReleasing

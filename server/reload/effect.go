@@ -1,6 +1,10 @@
 package reload
 
-import "github.com/dnsapp/dnsapp/server/directory"
+import (
+	"fmt"
+
+	"github.com/dnsapp/dnsapp/server/directory"
+)
 
 // Effect is something that the supervisor must do. The types of this file are
 // all there are; each is comparable.
@@ -171,11 +175,11 @@ type (
 	// Notify tells the service manager.
 	Notify struct{ Status Status }
 
-	// LogTransition logs that the machine (a phase), or one generation (a
-	// stage), moved from one state to another.
+	// LogTransition logs that the machine moved from one Phase to another, or a
+	// generation from one Stage to another.
 	LogTransition struct {
-		Gen      Generation // zero before the first is known
-		From, To string
+		Gen      Generation   // zero before the first is known
+		From, To fmt.Stringer // two of type Phase or two of type Stage
 		Reason   string
 	}
 

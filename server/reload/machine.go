@@ -203,7 +203,7 @@ func (m *machine) drainNowRequested(e DrainNowRequested) bool {
 	}
 	for i := range m.Slots {
 		s := &m.Slots[i]
-		if s.Stage == StageDraining && s.Epoch == e.Epoch && s.Await != 0 && e.Epoch != m.Active.Epoch {
+		if s.Epoch == e.Epoch && m.inDrain(s) {
 			m.enterHanding(s, "ended on request")
 			m.report(e.ID, Done, "")
 			return true
@@ -282,7 +282,7 @@ func (m *machine) timerFired(e TimerFired) bool {
 			m.commit(Failed, fmt.Sprintf("epoch %d owns the wire, but its lanes did not answer in time", s.Epoch))
 		}
 	case TimerDrain:
-		if s != nil && s.Stage == StageDraining {
+		if m.inDrain(s) {
 			m.enterHanding(s, "deadline")
 		}
 	case TimerQuit:
@@ -294,7 +294,7 @@ func (m *machine) timerFired(e TimerFired) bool {
 			m.signal(s, SignalKill)
 		}
 	case TimerStop, TimerStopFast:
-		if m.Phase == PhaseStopping {
+		if m.Phase == PhaseStopping && e.Timer == m.stopTimer() {
 			m.reapAll("deadline")
 		}
 	default:
@@ -355,12 +355,12 @@ func (m *machine) setPhase(p Phase, reason string) {
 	if g == (Generation{}) {
 		g = m.Active
 	}
-	m.emit(LogTransition{Gen: g, From: m.Phase.String(), To: p.String(), Reason: reason})
+	m.emit(LogTransition{Gen: g, From: m.Phase, To: p, Reason: reason})
 	m.Phase, m.Await = p, 0
 }
 
 // setStage moves one generation; whatever the old stage waited for is late now.
 func (m *machine) setStage(s *Slot, st Stage, reason string) {
-	m.emit(LogTransition{Gen: m.generation(s), From: s.Stage.String(), To: st.String(), Reason: reason})
+	m.emit(LogTransition{Gen: m.generation(s), From: s.Stage, To: st, Reason: reason})
 	s.Stage, s.Await = st, 0
 }

@@ -49,7 +49,7 @@ func (m *machine) enterStopping() {
 		m.reapAll(stopRequested)
 		return
 	}
-	m.startStopTimer()
+	m.emit(StartTimer{Timer: m.stopTimer()})
 	if old := m.replaced(); old != nil {
 		m.startDrain(old)
 	}
@@ -65,15 +65,16 @@ func (m *machine) hasten() {
 		return
 	}
 	m.emit(StopTimer{Timer: TimerStop})
-	m.startStopTimer()
+	m.emit(StartTimer{Timer: m.stopTimer()})
 }
 
-func (m *machine) startStopTimer() {
-	if m.Stop == StopFast {
-		m.emit(StartTimer{Timer: TimerStopFast})
-		return
+// stopTimer returns the timer that bounds the stop in progress, which has a
+// drain.
+func (m *machine) stopTimer() Timer {
+	if m.Stop == StopGraceful {
+		return TimerStop
 	}
-	m.emit(StartTimer{Timer: TimerStop})
+	return TimerStopFast
 }
 
 // reapAll ends every generation without further ado.
