@@ -1,0 +1,360 @@
+package zone
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/dnsapp/dnsapp/server/dns/wire"
+)
+
+// Record is a resource record as a source of zone data delivers it. Its slices
+// are valid during the call only.
+type Record struct {
+	Owner []byte // uncompressed wire form
+	Type  wire.Type
+	Class wire.Class
+	TTL   uint32 // seconds
+	RData []byte // uncompressed wire form
+	Pos   Pos
+}
+
+// Pos is where in the zone's files something stands.
+type Pos struct {
+	File uint16 // index in the list of files; 0 is the zone file itself
+	Line uint32 // from 1; 0: unknown
+}
+
+// builder collects the records of one zone and turns them into an image. It
+// works on indices into a few large slices, so that a million records are a
+// dozen allocations.
+type builder struct {
+	origin wire.Name
+	diags  *diagnostics
+
+	nodes []buildNode
+	names []byte   // of nodes, lower-cased wire form
+	table []uint32 // open addressing: node index + 1
+	rrs   []buildRR
+	rdata []byte
+
+	scratch   wire.Name
+	lastOwner int32 // the node of the last record; -1: none
+	lastName  []byte
+
+	order   []int32 // indices of rrs, grouped by node and type: see finish
+	records int
+	rrsets  int
+}
+
+type buildNode struct {
+	hash    uint64
+	name    uint32 // offset in names
+	ref     Ref
+	parent  int32 // -1: the apex
+	wild    int32 // the child "*"; -1: none
+	cover   int32 // the topmost cut or DNAME above; -1: none
+	head    int32 // list of rrs, newest first; -1: none
+	first   int32 // Valid after finish: order[first : first+count]
+	count   int32
+	nameLen uint8
+	flags   uint8
+	known   bool // flags and cover are final
+}
+
+type buildRR struct {
+	off  uint32 // in rdata
+	next int32
+	ttl  uint32
+	pos  Pos
+	typ  wire.Type
+	size uint16
+}
+
+func newBuilder(origin []byte, diags *diagnostics, sizeHint int) *builder {
+	b := &builder{diags: diags, lastOwner: -1}
+	b.origin.SetLower(origin)
+	records := sizeHint/32 + 16
+	b.rrs = make([]buildRR, 0, records)
+	b.rdata = make([]byte, 0, sizeHint/3+64)
+	b.names = make([]byte, 0, sizeHint/2+64)
+	b.nodes = make([]buildNode, 0, records)
+	b.table = make([]uint32, 1024)
+	b.scratch = b.origin
+	b.node(0)
+	return b
+}
+
+func (b *builder) name(n *buildNode) []byte { return b.names[n.name : n.name+uint32(n.nameLen)] }
+
+func (b *builder) rd(r *buildRR) []byte { return b.rdata[r.off : r.off+uint32(r.size)] }
+
+// lookup returns the node with this hash and name, or -1 and its place in the
+// table.
+func (b *builder) lookup(hash uint64, name []byte) (node int32, slot int) {
+	mask := len(b.table) - 1
+	for slot = int(hash) & mask; b.table[slot] != 0; slot = (slot + 1) & mask {
+		i := int32(b.table[slot] - 1)
+		if n := &b.nodes[i]; n.hash == hash && bytes.Equal(b.name(n), name) {
+			return i, slot
+		}
+	}
+	return -1, slot
+}
+
+// node returns the node of suffix i of b.scratch, and makes it and every
+// missing one between it and the origin.
+func (b *builder) node(i int) int32 {
+	hash, name := b.scratch.Hash(i), b.scratch.Suffix(i)
+	at, slot := b.lookup(hash, name)
+	if at >= 0 {
+		return at
+	}
+	if 2*len(b.nodes) >= len(b.table) {
+		b.grow()
+		_, slot = b.lookup(hash, name)
+	}
+	at = int32(len(b.nodes))
+	b.table[slot] = uint32(at + 1)
+	b.nodes = append(b.nodes, buildNode{
+		hash: hash, name: uint32(len(b.names)), nameLen: uint8(len(name)),
+		parent: -1, wild: -1, cover: -1, head: -1,
+	})
+	b.names = append(b.names, name...)
+	if b.scratch.Labels()-i > b.origin.Labels() {
+		parent := b.node(i + 1)
+		b.nodes[at].parent = parent
+		if name[0] == 1 && name[1] == '*' {
+			b.nodes[parent].wild = at
+		}
+	}
+	return at
+}
+
+func (b *builder) grow() {
+	b.table = make([]uint32, 2*len(b.table))
+	mask := len(b.table) - 1
+	for i := range b.nodes {
+		slot := int(b.nodes[i].hash) & mask
+		for b.table[slot] != 0 {
+			slot = (slot + 1) & mask
+		}
+		b.table[slot] = uint32(i + 1)
+	}
+}
+
+// errTooLarge refuses a zone that 32-bit offsets cannot hold.
+var errTooLarge = errors.New("zone is too large: more than 4 GiB of names or record data")
+
+// add takes one record. What is wrong with the record goes to the diagnostics;
+// the error is for what makes going on pointless.
+func (b *builder) add(r *Record) error {
+	if len(b.names) > math.MaxUint32-wire.MaxName*wire.MaxLabels || len(b.rdata) > math.MaxUint32-wire.MaxMessage ||
+		len(b.rrs) == math.MaxInt32 {
+		return errTooLarge
+	}
+	owner := b.lastOwner
+	if owner < 0 || !bytes.Equal(r.Owner, b.lastName) {
+		if n := b.scratch.Set(r.Owner); n == 0 || n != len(r.Owner) {
+			b.diags.errorf(r.Pos, "malformed owner name")
+			return nil
+		}
+		at := b.scratch.Labels() - b.origin.Labels()
+		if at < 0 || !bytes.Equal(b.scratch.Suffix(at), b.origin.Bytes()) {
+			b.diags.warnf(r.Pos, "%s is out of zone: record ignored", wire.Text(r.Owner))
+			return nil
+		}
+		owner = b.node(0)
+		b.lastOwner, b.lastName = owner, append(b.lastName[:0], r.Owner...)
+	}
+	if !b.checkRecord(r, owner) {
+		return nil
+	}
+	n := &b.nodes[owner]
+	b.rrs = append(b.rrs, buildRR{
+		off: uint32(len(b.rdata)), size: uint16(len(r.RData)), next: n.head, ttl: r.TTL, pos: r.Pos, typ: r.Type,
+	})
+	b.rdata = append(b.rdata, r.RData...)
+	n.head = int32(len(b.rrs) - 1)
+	return nil
+}
+
+// finish orders the records of every node by type, drops duplicates, and
+// settles what covers what.
+func (b *builder) finish() {
+	b.order = make([]int32, 0, len(b.rrs))
+	for i := range b.nodes {
+		n := &b.nodes[i]
+		n.first = int32(len(b.order))
+		for r := n.head; r >= 0; r = b.rrs[r].next {
+			b.order = append(b.order, r)
+		}
+		list := b.order[n.first:]
+		if len(list) > 1 {
+			list = b.sortNode(list)
+			b.order = b.order[:int(n.first)+len(list)]
+		}
+		n.count = int32(len(list))
+		b.records += len(list)
+	}
+	for i := range b.nodes {
+		b.settle(int32(i))
+	}
+}
+
+// sortNode orders the records of a node by type and then as in the file, gives
+// those of an RRset one TTL, and drops duplicates (RFC 2181 5).
+func (b *builder) sortNode(list []int32) []int32 {
+	slices.Reverse(list)
+	slices.SortStableFunc(list, func(x, y int32) int { return int(b.rrs[x].typ) - int(b.rrs[y].typ) })
+	for from := 0; from < len(list); {
+		first := &b.rrs[list[from]]
+		to := from + 1
+		for ; to < len(list) && b.rrs[list[to]].typ == first.typ; to++ {
+			if r := &b.rrs[list[to]]; r.ttl != first.ttl {
+				// The RRSIGs of a name cover different types.
+				if first.typ != wire.TypeRRSIG {
+					b.diags.warnf(r.pos, "TTL %d differs from the %d of the RRset's first record, which is used", r.ttl, first.ttl)
+				}
+				r.ttl = first.ttl
+			}
+		}
+		list = append(list[:from], b.dedupe(list[from:], to-from)...)
+		for from < len(list) && b.rrs[list[from]].typ == first.typ {
+			from++
+		}
+	}
+	return list
+}
+
+// dedupe drops later records of the first n of list that equal an earlier one.
+func (b *builder) dedupe(list []int32, n int) []int32 {
+	seen := map[string]bool(nil)
+	if n > 16 {
+		seen = make(map[string]bool, n)
+	}
+	kept := list[:0]
+	for i, r := range list {
+		if i < n {
+			rd := b.rd(&b.rrs[r])
+			dup := false
+			if seen != nil {
+				dup = seen[string(rd)]
+				seen[string(rd)] = true
+			} else {
+				for _, k := range kept {
+					dup = dup || bytes.Equal(b.rd(&b.rrs[k]), rd)
+				}
+			}
+			if dup {
+				b.diags.warnf(b.rrs[r].pos, "duplicate record ignored")
+				continue
+			}
+		}
+		kept = append(kept, r)
+	}
+	return kept
+}
+
+// settle computes the flags and cover of node i, after those of its parents.
+func (b *builder) settle(i int32) {
+	n := &b.nodes[i]
+	if n.known {
+		return
+	}
+	n.known = true
+	if n.parent >= 0 {
+		b.settle(n.parent)
+		p := &b.nodes[n.parent]
+		switch {
+		case p.flags&flagsHidden != 0:
+			n.flags, n.cover = p.flags&flagsHidden, p.cover
+		case p.flags&flagCut != 0:
+			n.flags, n.cover = flagBelow, n.parent
+		case p.flags&flagDNAME != 0:
+			n.flags, n.cover = flagUnder, n.parent
+		}
+	}
+	for _, r := range b.order[n.first : n.first+n.count] {
+		switch t := b.rrs[r].typ; {
+		case t == wire.TypeNS && n.parent >= 0:
+			n.flags |= flagCut
+		case t == wire.TypeDNAME:
+			n.flags |= flagDNAME
+		case t == wire.TypeCNAME:
+			n.flags |= flagCNAME
+		}
+	}
+}
+
+// sets calls f for every RRset of node n, in ascending order of types.
+func (b *builder) sets(n *buildNode, f func(rrs []int32)) {
+	list := b.order[n.first : n.first+n.count]
+	for len(list) > 0 {
+		to := 1
+		for to < len(list) && b.rrs[list[to]].typ == b.rrs[list[0]].typ {
+			to++
+		}
+		f(list[:to])
+		list = list[to:]
+	}
+}
+
+// findNode returns the node that answers for name: its own, or the wildcard that
+// covers it; -1 if there is none in the zone.
+func (b *builder) findNode(name []byte) int32 {
+	if b.scratch.Set(name) != len(name) {
+		return -1
+	}
+	below := b.scratch.Labels() - b.origin.Labels()
+	if below < 0 || !bytes.Equal(b.scratch.Suffix(below), b.origin.Bytes()) {
+		return -1
+	}
+	for i := 0; i <= below; i++ {
+		at, _ := b.lookup(b.scratch.Hash(i), b.scratch.Suffix(i))
+		if at < 0 {
+			continue
+		}
+		if i > 0 {
+			at = b.nodes[at].wild
+		}
+		return at
+	}
+	return -1
+}
+
+// diagnostics collects what is wrong with a zone.
+type diagnostics struct {
+	files    []string // by Pos.File
+	errs     []error
+	warnings []Warning
+	dropped  int // warnings beyond maxWarnings
+}
+
+const (
+	maxErrors   = 20
+	maxWarnings = 100
+)
+
+func (d *diagnostics) path(p Pos) string {
+	if int(p.File) < len(d.files) {
+		return d.files[p.File]
+	}
+	return ""
+}
+
+func (d *diagnostics) errorf(p Pos, format string, args ...any) {
+	if len(d.errs) < maxErrors {
+		d.errs = append(d.errs, &Error{File: d.path(p), Line: int(p.Line), Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (d *diagnostics) warnf(p Pos, format string, args ...any) {
+	if len(d.warnings) == maxWarnings {
+		d.dropped++
+		return
+	}
+	d.warnings = append(d.warnings, Warning{File: d.path(p), Line: int(p.Line), Text: fmt.Sprintf(format, args...)})
+}

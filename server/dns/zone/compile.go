@@ -1,0 +1,227 @@
+package zone
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/dns/wire"
+	"github.com/dnsapp/dnsapp/server/shm"
+)
+
+// compilerVersion is part of every content key. Raise it when the compiler makes
+// something else of the same files.
+const compilerVersion = 1
+
+// Key names the content of a compiled zone: equal keys, equal images.
+type Key [sha256.Size]byte
+
+// String returns the key in hexadecimal.
+func (k Key) String() string { return hex.EncodeToString(k[:]) }
+
+// Dep is one file that a zone was built from, as it was when it was read.
+type Dep struct {
+	Path    string            `json:"path"`
+	Dev     uint64            `json:"dev"`
+	Ino     uint64            `json:"ino"`
+	Size    int64             `json:"size"` // octets
+	MtimeNs int64             `json:"mtime_ns"`
+	SHA256  [sha256.Size]byte `json:"sha256"`
+}
+
+// Fresh reports whether the file at d.Path is, by its status, still the one that
+// was read. It does not read the file.
+func (d *Dep) Fresh() bool {
+	var st unix.Stat_t
+	if err := unix.Stat(d.Path, &st); err != nil {
+		return false
+	}
+	return uint64(st.Dev) == d.Dev && st.Ino == d.Ino && st.Size == d.Size && st.Mtim.Nano() == d.MtimeNs
+}
+
+// keyOf returns the content key of a zone: compiler, layout, origin and files.
+func keyOf(origin []byte, deps []Dep) Key {
+	h := sha256.New()
+	h.Write(binary.LittleEndian.AppendUint32(nil, compilerVersion))
+	h.Write(binary.LittleEndian.AppendUint32(nil, Layout))
+	h.Write(origin)
+	for i := range deps {
+		h.Write(deps[i].SHA256[:])
+	}
+	return Key(h.Sum(nil))
+}
+
+// Report is what Compile says about a zone beside its image.
+type Report struct {
+	Name     string    `json:"name"` // origin, lower case and absolute
+	Key      Key       `json:"key"`
+	Serial   uint32    `json:"serial"`
+	Records  int       `json:"records"`
+	Nodes    int       `json:"nodes"`
+	Size     int       `json:"size"` // octets of the image
+	Deps     []Dep     `json:"deps"` // the zone file first, then includes in the order they were met
+	Warnings []Warning `json:"warnings"`
+	// WarningsDropped is the number of warnings beyond those in Warnings.
+	WarningsDropped int `json:"warnings_dropped"`
+}
+
+// Warning is something in a zone file that is served, but may surprise.
+type Warning struct {
+	File string `json:"file"`
+	Line int    `json:"line"` // from 1; 0: the zone as a whole
+	Text string `json:"text"`
+}
+
+// String returns the warning as "file:line: text".
+func (w Warning) String() string { return located(w.File, w.Line, w.Text) }
+
+// Error is one reason why a zone is refused.
+type Error struct {
+	File   string
+	Line   int // from 1; 0: the zone as a whole
+	Reason string
+}
+
+// Error returns "file:line: reason".
+func (e *Error) Error() string { return located(e.File, e.Line, e.Reason) }
+
+func located(file string, line int, text string) string {
+	if line == 0 {
+		return file + ": " + text
+	}
+	return fmt.Sprintf("%s:%d: %s", file, line, text)
+}
+
+// ErrZone is matched by every error of Compile that says something about the
+// content of the zone, as opposed to reading its files.
+var ErrZone = errors.New("zone refused")
+
+// Compiled is a zone whose image can be written.
+type Compiled struct {
+	b     *builder
+	key   Key
+	slots int // octets
+	size  int // octets of the image
+}
+
+// Compile reads the zone with the given origin (presentation form) from a
+// master file (RFC 1035 5) and its includes. The Report is filled as far as it
+// got, also with an error. The error joins an *Error for each thing that is
+// wrong (the first 20) and matches ErrZone, or is that of a file.
+func Compile(origin, file string) (*Compiled, Report, error) {
+	rep := Report{Name: origin}
+	o, err := wire.AppendName(nil, []byte(origin), []byte{0})
+	if err != nil {
+		return nil, rep, fmt.Errorf("compiling zone %s: origin: %w", origin, err)
+	}
+	var lower wire.Name
+	lower.Set(o)
+	o = lower.Bytes()
+	rep.Name = wire.Text(o)
+
+	diags := &diagnostics{}
+	src := source{diags: diags}
+	data, err := src.open(file)
+	if err != nil {
+		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
+	}
+	b := newBuilder(o, diags, len(data))
+	err = src.parse(o, data, b.add)
+	rep.Deps = src.deps
+	rep.Key = keyOf(o, rep.Deps)
+	if err == nil && len(diags.errs) == 0 {
+		b.finish()
+		b.check()
+	}
+	rep.Warnings, rep.WarningsDropped = diags.warnings, diags.dropped
+	rep.Records, rep.Nodes = b.records, len(b.nodes)
+	if err == nil && len(diags.errs) > 0 {
+		err = errors.Join(append(diags.errs, ErrZone)...)
+	}
+	if err != nil {
+		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
+	}
+	slots, arena, err := b.layout()
+	if err != nil {
+		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
+	}
+	c := &Compiled{b: b, key: rep.Key, slots: slots, size: headerSize + slots + int(arena)}
+	rep.Size = c.size
+	b.sets(&b.nodes[0], func(rrs []int32) {
+		if r := &b.rrs[rrs[0]]; r.typ == wire.TypeSOA {
+			rep.Serial, _, _ = soaFields(b.rd(r))
+		}
+	})
+	return c, rep, nil
+}
+
+// Size returns the octets of the image.
+func (c *Compiled) Size() int { return c.size }
+
+// Image returns the image in ordinary memory.
+func (c *Compiled) Image() ([]byte, error) {
+	dst := make([]byte, c.size)
+	return dst, c.b.encode(dst, c.slots, c.key)
+}
+
+// Region returns a new region with the image, published and with its content
+// sealed. name shows in /proc/PID/maps.
+func (c *Compiled) Region(name string) (*shm.Region, error) {
+	r, err := shm.Create(name, shm.HeaderSize+c.size)
+	if err != nil {
+		return nil, fmt.Errorf("storing zone: %w", err)
+	}
+	r.Format(shm.KindZones, Layout)
+	if err := c.b.encode(shm.ViewSlice[byte](r, shm.HeaderSize, c.size), c.slots, c.key); err != nil {
+		return nil, errors.Join(fmt.Errorf("storing zone: %w", err), r.Close())
+	}
+	r.Publish()
+	if err := r.SealContent(); err != nil {
+		return nil, errors.Join(fmt.Errorf("storing zone: %w", err), r.Close())
+	}
+	return r, nil
+}
+
+// source reads the files of a zone and remembers what it read.
+type source struct {
+	diags *diagnostics
+	deps  []Dep
+}
+
+// open reads a whole file and records it as the next dependency. Its index in
+// deps is the Pos.File of what stands in it.
+func (s *source) open(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil, fmt.Errorf("reading %s: is a directory", path)
+	}
+	data := make([]byte, st.Size, st.Size+1)
+	n, err := io.ReadFull(f, data)
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		var rest []byte
+		rest, err = io.ReadAll(f) // a file that grew, or that says nothing of its size
+		data = append(data[:n], rest...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	s.deps = append(s.deps, Dep{
+		Path: path, Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MtimeNs: st.Mtim.Nano(), SHA256: sha256.Sum256(data),
+	})
+	s.diags.files = append(s.diags.files, path)
+	return data, nil
+}
