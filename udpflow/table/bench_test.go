@@ -94,7 +94,7 @@ func BenchmarkRecordNew(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			t := newTable(b, benchSlots, time.Hour)
 			fill(t, c.load, 1, benchNow)
-			hs := hashes(1<<16, 5)
+			hs := hashes(1<<10, 5)
 			not := 0
 			b.ResetTimer()
 			for i := range b.N {
@@ -117,7 +117,7 @@ func BenchmarkMissWithThreeDraining(b *testing.B) {
 		draining[i] = newTable(b, benchSlots, 10*time.Second)
 		fill(draining[i], 2*benchSlots, 0, benchNow)
 	}
-	hs := hashes(1<<16, 5)
+	hs := hashes(1<<10, 5)
 	for i := range b.N {
 		h := hs[i%len(hs)]
 		if o, _ := mine.Refresh(h, 0, benchNow); o != Absent {

@@ -34,21 +34,22 @@ func (e entry) packets() uint8 { return uint8(e >> 8) }
 func (e entry) claimed() bool  { return e&claimFlag != 0 }
 func (e entry) freed() bool    { return e&freeFlag != 0 }
 
-// younger reports whether e was stamped at most ms ago. ms is positive.
-func (e entry) younger(now uint32, ms int32) bool {
-	age := mono.Age(now, e.last())
-	return -maxAheadMs <= age && age <= ms
+// younger reports whether e was stamped at most ms ago: whether its signed age is
+// within -maxAheadMs..ms. Both ends are one comparison this way.
+func (e entry) younger(now, ms uint32) bool {
+	return now-e.last()+maxAheadMs <= ms+maxAheadMs
 }
 
-// alive reports whether e is the entry of a flow that had a packet within idle.
-// A worker that cannot be is damage, and not alive.
-func (e entry) alive(now uint32, idle int32) bool {
-	return e&(claimFlag|freeFlag) == 0 && e.younger(now, idle) && e.worker() < MaxWorkers
+// alive reports whether e is the entry of a flow that had a packet within idle
+// milliseconds. A worker that cannot be is damage, and not alive.
+func (e entry) alive(now, idle uint32) bool {
+	const notAlive = 0xff | (0xffff&^(MaxWorkers-1))<<16 // any flag, any worker too large
+	return e&notAlive == 0 && e.younger(now, idle)
 }
 
 // claimable reports whether nobody lives in a slot with the entry e: it was never
 // used, removed, has aged, or its claimer died.
-func (e entry) claimable(now uint32, idle int32) bool {
+func (e entry) claimable(now, idle uint32) bool {
 	if e.claimed() {
 		return !e.younger(now, claimMs)
 	}

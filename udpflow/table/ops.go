@@ -59,16 +59,22 @@ func (t *Table) Refresh(hash uint64, me int, now uint32) (o Outcome, worker int)
 // unless the outcome is Sibling.
 func (t *Table) Record(hash uint64, me int, now uint32) (o Outcome, worker int) {
 	for range tries {
-		if s, e := t.match(hash, now); s != nil {
+		s, e, place := t.search(hash, now)
+		switch place {
+		case held:
 			if o, ok := s.see(e, me, now); ok {
 				return o, e.worker()
 			}
-			continue
-		}
-		if recorded, ok := t.claim(hash, me, now); !ok {
+		case lapsed:
+			if s.revive(e, hash, me, now) {
+				return Mine, me
+			}
+		case vacant:
+			if s.take(e, hash, me, now) {
+				return Mine, me
+			}
+		case full:
 			return NotRecorded, me
-		} else if recorded {
-			return Mine, me
 		}
 	}
 	return NotRecorded, me

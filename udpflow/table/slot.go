@@ -59,43 +59,58 @@ func (t *Table) match(hash uint64, now uint32) (*slot, entry) {
 	return nil, 0
 }
 
-// claim records, as me's, a flow that was not alive a moment ago: in the slot
-// that held it last, else in the first one that nobody lives in, else in place
-// of the flow that has waited longest for its second packet. ok is false if
-// there is no such slot; recorded is false if another lane was faster, and the
-// caller looks again.
+// place says what a search for a flow to record has found.
+type place uint8
+
+const (
+	held   place = iota // the slot in which it is alive
+	lapsed              // not alive: the slot that held it last, aged or removed
+	vacant              // not there: a slot to claim
+	full                // not there, and everybody in its window must stay
+)
+
+// search is match for a flow that is to be recorded if it is not alive: it also
+// says where. That is the slot that held it last, else the first one in which
+// nobody lives, else that of the flow which has waited longest for its second
+// packet.
 //
-// That every lane prefers the same slot keeps two lanes from recording one flow
-// twice.
-func (t *Table) claim(hash uint64, me int, now uint32) (recorded, ok bool) {
-	var vacant, once *slot
-	var vacantEntry, onceEntry entry
+// That all lanes prefer the same slot makes them meet there, and keeps two of
+// them from recording one flow twice.
+func (t *Table) search(hash uint64, now uint32) (*slot, entry, place) {
+	var last, free, once *slot
+	var lastEntry, freeEntry, onceEntry entry
 	for n := range uint64(probes) {
 		s := t.at(hash, n)
 		e := s.entry()
 		fp := s.hash()
-		neverUsed := e == 0 && fp == 0
 		switch {
-		case !neverUsed && fp == hash && !e.claimed():
-			return !e.alive(now, t.idle) && s.revive(e, hash, me, now), true
-		case e.claimable(now, t.idle):
-			if vacant == nil {
-				vacant, vacantEntry = s, e
+		case fp == hash && !e.claimed():
+			if e.alive(now, t.idle) {
+				return s, e, held
 			}
+			if last == nil {
+				last, lastEntry = s, e
+			}
+			continue
+		case free != nil:
+		case e.claimable(now, t.idle):
+			free, freeEntry = s, e
 		case e.once(now) && (once == nil || mono.Age(onceEntry.last(), e.last()) > 0):
 			once, onceEntry = s, e
 		}
-		if neverUsed {
+		if fp == 0 && e == 0 {
 			break
 		}
 	}
-	if vacant == nil {
-		vacant, vacantEntry = once, onceEntry
+	switch {
+	case last != nil:
+		return last, lastEntry, lapsed
+	case free != nil:
+		return free, freeEntry, vacant
+	case once != nil:
+		return once, onceEntry, vacant
 	}
-	if vacant == nil {
-		return false, false
-	}
-	return vacant.take(vacantEntry, hash, me, now), true
+	return nil, 0, full
 }
 
 // take claims s from its entry e for a flow of worker me.

@@ -14,7 +14,7 @@ import (
 type Table struct {
 	slots   []slot // length is a power of two
 	mask    uint64 // len(slots)-1
-	idle    int32  // milliseconds, positive
+	idle    uint32 // milliseconds
 	secret  flow.Secret
 	workers []workerWord // MaxWorkers
 }
@@ -64,7 +64,7 @@ func Attach(r *shm.Region) (*Table, error) {
 	return &Table{
 		slots:   shm.ViewSlice[slot](r, slotsOffset, int(slots)),
 		mask:    slots - 1,
-		idle:    int32(idle),
+		idle:    uint32(idle),
 		secret:  flow.Secret{h.Secret[0].Load(), h.Secret[1].Load()},
 		workers: shm.ViewSlice[workerWord](r, workersOffset, MaxWorkers),
 	}, nil
