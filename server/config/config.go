@@ -104,3 +104,15 @@ type Listener struct {
 	Service  Service          `json:"service"`
 	Affinity Affinity         `json:"affinity"`
 }
+
+// Transports returns the transports of l as the file names them.
+func (l *Listener) Transports() []string {
+	var all []string
+	if l.UDP {
+		all = append(all, "udp")
+	}
+	if l.TCP {
+		all = append(all, "tcp")
+	}
+	return all
+}

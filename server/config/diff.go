@@ -1,0 +1,170 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Change is one key whose value differs between two configurations. Entries of
+// lists are named, not numbered: "listeners[dns].address".
+type Change struct {
+	Key string `json:"key"`
+	Old string `json:"old"` // as it would be written in the file; "": the entry is new
+	New string `json:"new"` // "": the entry is gone
+}
+
+// String returns the change in one line.
+func (c Change) String() string {
+	switch {
+	case c.Old == "":
+		return fmt.Sprintf("%s: added %s", c.Key, c.New)
+	case c.New == "":
+		return fmt.Sprintf("%s: removed %s", c.Key, c.Old)
+	}
+	return fmt.Sprintf("%s: %s -> %s", c.Key, c.Old, c.New)
+}
+
+// Diff returns what differs, in the order of the schema. The order of zones
+// and listeners means nothing and is not compared, nor is File. What a default
+// depends on (the host name, the processors) counts as if it were written.
+func Diff(before, after *Config) []Change {
+	old, now := reflect.ValueOf(*documentOf(before)), reflect.ValueOf(*documentOf(after))
+	var changes []Change
+	for i := range schema {
+		s := &schema[i]
+		switch {
+		case s.kind == kindObjects:
+			changes = append(changes, diffEntries(s.path, field(old, s.path), field(now, s.path))...)
+		case s.kind != kindObject && !strings.Contains(s.path, "[]"):
+			o, n := format(field(old, s.path)), format(field(now, s.path))
+			if o != n {
+				changes = append(changes, Change{s.path, o, n})
+			}
+		}
+	}
+	return changes
+}
+
+// diffEntries compares two lists of structs whose key "name" is unique.
+func diffEntries(list string, old, now reflect.Value) []Change {
+	k := root.child(list)
+	byName := map[string]reflect.Value{}
+	for i := range old.Len() {
+		byName[field(old.Index(i), "name").String()] = old.Index(i)
+	}
+	var changes []Change
+	for i := range now.Len() {
+		n := now.Index(i)
+		name := field(n, "name").String()
+		path := list + "[" + name + "]"
+		o, known := byName[name]
+		if !known {
+			changes = append(changes, Change{Key: path, New: formatEntry(k, n)})
+			continue
+		}
+		delete(byName, name)
+		for _, child := range k.keys {
+			before, after := format(field(o, child.name)), format(field(n, child.name))
+			if before != after {
+				changes = append(changes, Change{join(path, child.name), before, after})
+			}
+		}
+	}
+	for i := range old.Len() {
+		name := field(old.Index(i), "name").String()
+		if o, gone := byName[name]; gone {
+			changes = append(changes, Change{Key: list + "[" + name + "]", Old: formatEntry(k, o)})
+		}
+	}
+	return changes
+}
+
+func formatEntry(k *key, v reflect.Value) string {
+	var parts []string
+	for _, child := range k.keys {
+		parts = append(parts, child.name+": "+format(field(v, child.name)))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// format returns a value as it would be written in the file.
+func format(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return shortDuration(x)
+	case netip.AddrPort:
+		if !x.IsValid() {
+			return "off"
+		}
+		return x.String()
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if v.String() == "" {
+			return `""`
+		}
+		return v.String()
+	case reflect.Slice:
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = format(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// Refusals returns what keeps a reload from going from before to after, each by
+// its key: nil if nothing does. Zones, listeners and every key that the schema does
+// not mark as frozen may change.
+func Refusals(before, after *Config) []Problem {
+	var refused []Problem
+	for _, c := range Diff(before, after) {
+		i := slices.IndexFunc(schema, func(s setting) bool { return s.path == c.Key })
+		if i < 0 || schema[i].frozen == "" {
+			continue
+		}
+		refused = append(refused, Problem{
+			File: after.File, Key: c.Key,
+			Msg: fmt.Sprintf("a reload cannot change %s to %s: %s", c.Old, c.New, schema[i].frozen),
+			Fix: "write " + c.Old + ", or stop and start the server",
+		})
+	}
+	return append(refused, overlaps(before, after)...)
+}
+
+// overlaps reports the addresses of after that cannot be bound while before
+// still holds others within or around them.
+func overlaps(before, after *Config) []Problem {
+	var held binds
+	eachBind(before, func(b bind) { held.add(b) })
+	var refused []Problem
+	seen := map[netip.AddrPort]bool{} // once for both transports
+	eachBind(after, func(b bind) {
+		other, found := held.clash(b)
+		if !found || other.addr == b.addr || seen[b.addr] {
+			return
+		}
+		seen[b.addr] = true
+		refused = append(refused, Problem{
+			File: after.File, Key: b.owner,
+			Msg: fmt.Sprintf("%v overlaps %v of %s, which the old generation holds", b.addr, other.addr, other.owner),
+			Fix: "remove the one by a first reload and add the other by a second, or stop and start the server",
+		})
+	})
+	return refused
+}
+
+func eachBind(c *Config, do func(bind)) {
+	for _, l := range c.Listeners {
+		for _, t := range l.Transports() {
+			for _, addr := range l.Address {
+				do(bind{addr: addr, tcp: t == "tcp", owner: "listeners[" + l.Name + "].address"})
+			}
+		}
+	}
+}

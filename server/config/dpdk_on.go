@@ -1,0 +1,5 @@
+//go:build dpdk
+
+package config
+
+const builtWithDPDK = true

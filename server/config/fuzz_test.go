@@ -1,0 +1,62 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// FuzzLoad: no file makes Load panic; what it refuses, it refuses by Problems
+// that say where; what it accepts survives JSON and fits no worse a second
+// time. Seeds are the transcripts, the shipped files and testdata/fuzz.
+func FuzzLoad(f *testing.F) {
+	transcripts, err := filepath.Glob("testdata/transcripts/*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range transcripts {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, block := range strings.Split(string(text), "\n\n") {
+			_, input, _ := strings.Cut(block, "\n")
+			input, _, _ = strings.Cut(input, "----\n")
+			f.Add([]byte(input))
+		}
+	}
+	f.Add([]byte(reference()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sys := testSystem()
+		sys.root = true
+		sys.read = func(string) ([]byte, error) { return data, nil }
+		sys.readable = func(string) error { return nil }
+		c, err := load("/etc/dnsapp/dnsapp.yaml", sys)
+		if err != nil {
+			lines := 1 + len(lineBreak.FindAll(data, -1))
+			var ps Problems
+			if !errors.As(err, &ps) || len(ps) == 0 {
+				t.Fatalf("%T %v, want Problems", err, err)
+			}
+			for _, p := range ps {
+				if p.Msg == "" || p.Fix == pleaseReport || strings.ContainsAny(p.String(), "\n\r") {
+					t.Errorf("%#v", p)
+				}
+				if p.Line < 1 && p.Key == "" || p.Line > lines {
+					t.Errorf("%v: there are %d lines", p, lines)
+				}
+			}
+			return
+		}
+		back, err := throughJSON(c)
+		if err != nil || !reflect.DeepEqual(c, back) {
+			t.Fatalf("was %#v\n is %#v, %v", c, back, err)
+		}
+		if again, err := load("/etc/dnsapp/dnsapp.yaml", sys); err != nil || Diff(c, again) != nil || Refusals(c, again) != nil {
+			t.Fatalf("loaded again: %v, %v", Diff(c, again), err)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// defaults is the configuration of a file that says no more than it must, on
+// the machine of testSystem.
+func defaults(file string) *Config {
+	return &Config{
+		File: file, Name: "host-1", Control: "/run/dnsapp/control.sock", Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
+		StateDir: "/var/lib/dnsapp", User: "nobody", Workers: 1, Lanes: 4, Datapath: Sockets,
+		Log: Log{Level: "info", Format: "text"},
+		Reload: Reload{
+			Mode: Graceful, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
+			HeartbeatTimeout: time.Second, FlowTable: 65536,
+		},
+		DNS:   DNS{MaxUDPSize: 1232, TCPIdle: 10 * time.Second, TCPConnections: 10000},
+		Zones: []Zone{},
+		Listeners: []Listener{{
+			Name: "who", Address: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5399")}, UDP: true, TCP: true,
+			Service: ServiceIdentify, Affinity: AffinityFlow,
+		}},
+	}
+}
+
+// generate draws a Config of any content that Load could return, and more.
+func generate(t *rapid.T) *Config {
+	text := rapid.String()
+	duration := rapid.Map(rapid.Int64Min(0), func(n int64) time.Duration { return time.Duration(n) })
+	addr := rapid.Custom(func(t *rapid.T) netip.AddrPort {
+		a := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "v4")))
+		if rapid.Bool().Draw(t, "is6") {
+			a = netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "v6")))
+			if !a.Is4In6() {
+				a = a.WithZone(rapid.StringMatching(`[a-z0-9]{0,15}`).Draw(t, "scope"))
+			}
+		}
+		return netip.AddrPortFrom(a, rapid.Uint16().Draw(t, "port"))
+	})
+	zone := rapid.Custom(func(t *rapid.T) Zone { return Zone{text.Draw(t, "zone"), text.Draw(t, "file")} })
+	listener := rapid.Custom(func(t *rapid.T) Listener {
+		return Listener{
+			Name: text.Draw(t, "name"), Address: rapid.SliceOf(addr).Draw(t, "address"),
+			UDP: rapid.Bool().Draw(t, "udp"), TCP: rapid.Bool().Draw(t, "tcp"),
+			Service:  rapid.SampledFrom([]Service{ServiceDNS, ServiceIdentify}).Draw(t, "service"),
+			Affinity: rapid.SampledFrom([]Affinity{AffinityFlow, AffinityNone}).Draw(t, "affinity"),
+		}
+	})
+	c := &Config{
+		File: text.Draw(t, "file"), Name: text.Draw(t, "name"), Control: text.Draw(t, "control"), PIDFile: text.Draw(t, "pid_file"),
+		StateDir: text.Draw(t, "state_dir"), User: text.Draw(t, "user"), Workers: rapid.Int().Draw(t, "workers"),
+		Lanes: rapid.Int().Draw(t, "lanes"), Datapath: DPDK, Log: Log{text.Draw(t, "level"), text.Draw(t, "format")},
+		Reload: Reload{
+			Mode: Restart, UDPIdle: duration.Draw(t, "udp_idle"), ShutdownTimeout: duration.Draw(t, "shutdown_timeout"),
+			ReadyTimeout: duration.Draw(t, "ready_timeout"), HeartbeatTimeout: duration.Draw(t, "heartbeat_timeout"),
+			FlowTable: rapid.Int().Draw(t, "flow_table"),
+		},
+		DNS: DNS{
+			MaxUDPSize: rapid.Int().Draw(t, "max_udp_size"), MinimalResponses: rapid.Bool().Draw(t, "minimal"),
+			TCPIdle: duration.Draw(t, "tcp_idle"), TCPConnections: rapid.Int().Draw(t, "tcp_connections"),
+			ExposeGeneration: rapid.Bool().Draw(t, "expose"),
+		},
+		Zones: rapid.SliceOf(zone).Draw(t, "zones"), Listeners: rapid.SliceOf(listener).Draw(t, "listeners"),
+	}
+	if rapid.Bool().Draw(t, "has admin") {
+		c.Admin = addr.Draw(t, "admin")
+	}
+	return c
+}
+
+func throughJSON(c *Config) (*Config, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	back := new(Config)
+	return back, json.Unmarshal(text, back)
+}
+
+// The workers run exactly what the supervisor checked.
+func TestConfigSurvivesJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := generate(t)
+		back, err := throughJSON(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(c, back) {
+			t.Fatalf("was %#v\n is %#v", c, back)
+		}
+	})
+}
+
+// A document says all that a Config says, so Diff sees every change.
+func TestDocumentIsComplete(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := generate(t)
+		c.Workers, c.Lanes = max(c.Workers, 1), max(c.Lanes, 1)
+		if len(c.Listeners) == 0 {
+			c.Listeners = nil
+		}
+		if back := documentOf(c).config(c.File, 1); !reflect.DeepEqual(c, back) {
+			t.Fatalf("was %#v\n is %#v", c, back)
+		}
+	})
+}
