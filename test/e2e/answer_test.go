@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// answers reports whether target answers a DNS query.
+func answers(target string) bool {
+	c := dns.Client{Timeout: 100 * time.Millisecond}
+	_, _, err := c.Exchange(new(dns.Msg).SetQuestion("example.com.", dns.TypeSOA), target)
+	return err == nil
+}
+
+// A wildcard bind answers from the address that was asked: a client that
+// connected its socket hears no other.
+func TestWildcardBind(t *testing.T) {
+	more := `  - {name: all, address: ["0.0.0.0:5310", "[::]:5310"], service: identify, affinity: flow}
+`
+	s := start(t, settings{workers: 2, more: more}.yaml(), zoneFiles())
+	for round := range 2 {
+		for _, target := range []string{"127.0.0.1:5310", "127.0.1.5:5310", "[::1]:5310", "[fd64::77]:5310"} {
+			for _, network := range []string{"udp", "tcp"} {
+				if tag := whoAnswers(t, network, target); tag.Epoch != s.epoch() {
+					t.Errorf("%s %s: %+v", network, target, tag)
+				}
+			}
+		}
+		if round == 0 {
+			s.reload("--wait", "commit") // a socket from before is as good
+		}
+	}
+	s.ctl("stop", "--now")
+	s.awaitExit(5 * time.Second)
+}
+
+// Every class of answer over UDP and TCP, judged by another implementation's
+// parser.
+func TestAnswers(t *testing.T) {
+	start(t, settings{}.yaml(), zoneFiles())
+	for _, c := range []struct {
+		name    string
+		typ     uint16
+		rcode   int
+		answers int
+		soa     bool // in the authority section
+	}{
+		{"h1.example.com.", dns.TypeA, dns.RcodeSuccess, 1, false},
+		{"www.example.com.", dns.TypeA, dns.RcodeSuccess, 2, false}, // CNAME and its target
+		{"a.w.example.com.", dns.TypeTXT, dns.RcodeSuccess, 1, false},
+		{"h1.example.com.", dns.TypeAAAA, dns.RcodeSuccess, 0, true},
+		{"w.example.com.", dns.TypeA, dns.RcodeSuccess, 0, true}, // empty non-terminal
+		{"none.example.com.", dns.TypeA, dns.RcodeNameError, 0, true},
+		{"example.org.", dns.TypeA, dns.RcodeRefused, 0, false},
+	} {
+		for _, network := range []string{"udp", "tcp"} {
+			for _, target := range []string{dns4.String(), dns6.String()} {
+				client := dns.Client{Net: network, Timeout: answerTimeout}
+				m, _, err := client.Exchange(new(dns.Msg).SetQuestion(c.name, c.typ), target)
+				if err != nil {
+					t.Errorf("%s: %s %s: %v", c.name, network, target, err)
+					continue
+				}
+				soa := len(m.Ns) == 1 && m.Ns[0].Header().Rrtype == dns.TypeSOA
+				if m.Rcode != c.rcode || len(m.Answer) != c.answers || soa != c.soa || m.Authoritative != (c.rcode != dns.RcodeRefused) {
+					t.Errorf("%s over %s:\n%v", c.name, network, m)
+				}
+			}
+		}
+	}
+}
+
+// metrics returns the samples of /metrics by their name and labels.
+func metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	c := http.Client{Timeout: answerTimeout}
+	resp, err := c.Get("http://" + admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("/metrics: %s", resp.Status)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if m[line[:i]], err = strconv.ParseFloat(line[i+1:], 64); err != nil {
+			t.Fatalf("/metrics: %q: %v", line, err)
+		}
+	}
+	return m
+}
+
+// isCounter reports whether a sample may never fall.
+func isCounter(sample string) bool {
+	name, _, _ := strings.Cut(sample, "{")
+	return strings.HasSuffix(name, "_total") || strings.HasSuffix(name, "_count") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum")
+}
+
+// Exported counters never go backwards: not over reloads, not over the death of a
+// worker.
+func TestCountersNeverFall(t *testing.T) {
+	s := start(t, settings{workers: 2}.yaml(), zoneFiles())
+	p := startProbe(t)
+	last := metrics(t)
+	if len(last) == 0 {
+		t.Fatal("/metrics is empty")
+	}
+	step := func(what string) {
+		t.Helper()
+		now := metrics(t)
+		for sample, v := range last {
+			if strings.HasPrefix(sample, "dnsapp_") && isCounter(sample) && now[sample] < v {
+				t.Errorf("after %s: %s fell from %v to %v", what, sample, v, now[sample])
+			}
+		}
+		last = now
+	}
+	for range 3 {
+		awaitAnswers(t, p.dns, 100)
+		s.reload("--wait", "commit")
+		step("a commit")
+		pid := s.workers()[0]
+		kill(t, pid, syscall.SIGKILL)
+		s.await(10*time.Second, "the worker is back", func() bool {
+			g := s.status().Generations[0]
+			return allReady(g) && g.Workers[0].PID != pid
+		})
+		step("a worker's death")
+		// The probe's flows of identify live on: a new probe for the next round.
+		p.who.Stop(time.Second)
+		s.awaitSteady()
+		step("a fold")
+		p.who = identify(t, 16, 500)
+		awaitAnswers(t, p.who, 50)
+	}
+	p.stop()
+}
+
+// /healthz and /readyz say yes while the server serves.
+func TestHealth(t *testing.T) {
+	start(t, settings{}.yaml(), zoneFiles())
+	c := http.Client{Timeout: answerTimeout}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		resp, err := c.Get("http://" + admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+}
+
+// A stream client of identify is told, line by line, who serves it, and stays
+// with that generation over a reload.
+func TestIdentifyStream(t *testing.T) {
+	s := start(t, settings{}.yaml(), zoneFiles())
+	c, err := net.Dial("tcp", who4.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := whoAnswersOn(t, c)
+	r := s.startReload()
+	<-r.committed
+	if after := whoAnswersOn(t, c); after != before {
+		t.Errorf("a connection of %+v is served by %+v after the commit", before, after)
+	}
+	if tag := whoAnswers(t, "tcp", who4.String()); tag.Epoch != before.Epoch+1 {
+		t.Errorf("a new connection is served by %+v, the reload was from epoch %d", tag, before.Epoch)
+	}
+	c.Close()
+	r.wait()
+}
