@@ -95,7 +95,7 @@ func (t *Table) search(hash uint64, now uint32) (*slot, entry, place) {
 		case free != nil:
 		case e.claimable(now, t.idle):
 			free, freeEntry = s, e
-		case e.once(now) && (once == nil || mono.Age(onceEntry.last(), e.last()) > 0):
+		case !e.claimed() && e.once(now) && (once == nil || mono.Age(onceEntry.last(), e.last()) > 0):
 			once, onceEntry = s, e
 		}
 		if fp == 0 && e == 0 {
