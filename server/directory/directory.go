@@ -47,13 +47,9 @@ func (d *Directory) slot(i int) *slot {
 // Owner returns the owner word.
 func (d *Directory) Owner() Word { return Word(d.top.Owner.Load()) }
 
-// SetFirstOwner gives the wire to the first generation of a fresh directory.
-func (d *Directory) SetFirstOwner(epoch uint32) error {
-	if !d.top.Owner.CompareAndSwap(0, uint64(Run(epoch))) {
-		return fmt.Errorf("giving the wire to epoch %d: %w", epoch, ErrMoved)
-	}
-	return nil
-}
+// SetOwner gives the wire to epoch without a park: to the first generation, or
+// where nothing is handed over.
+func (d *Directory) SetOwner(epoch uint32) { d.top.Owner.Store(uint64(Run(epoch))) }
 
 // Park orders every reader to stop, from a RUN word, until deadline
 // (mono.Millis, in the future). It returns the park word, which acks must

@@ -1,0 +1,385 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/reload"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/spawn"
+	"github.com/dnsapp/dnsapp/server/worker"
+	"github.com/dnsapp/dnsapp/server/zones"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// generation is one set of workers, as the supervisor keeps it.
+type generation struct {
+	reload.Generation
+	cfg      *config.Config
+	uses     []use
+	zones    []*zones.Region // in the order of cfg.Zones
+	workers  []*process
+	started  time.Time
+	window   uint32 // id of the window opened against it, 0: none
+	region   *shm.Region
+	table    *table.Table
+	rings    map[int]*ringRegion // those its lanes fill, by the slot whose workers empty them
+	ending   bool                // SignalWorkers was ordered: nothing is respawned
+	deadline time.Time           // end of its drain. Valid iff draining
+
+	drainOrder uint32 // of the AskDrain that waits, 0: none
+	drainAsked []uint32
+	gone       bool // ProcessesGone was said
+}
+
+type ringRegion struct {
+	region *shm.Region
+	rings  *ring.Rings
+}
+
+func (g *generation) lanes() int { return g.cfg.Workers * g.cfg.Lanes }
+
+// process is one worker of a generation, over all its respawns.
+type process struct {
+	index    int
+	proc     *spawn.Process // nil while none lives
+	link     *worker.Link   // nil while none lives
+	started  time.Time
+	respawns int
+	failures int         // starts in a row that did not last
+	retry    *time.Timer // pending respawn
+	wanted   bool        // respawn it when it ends
+}
+
+// minRun is how long a worker must have lived for its end not to slow down the
+// next start; the wait doubles from backoffMin to backoffMax.
+const (
+	minRun     = 5 * time.Second
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 5 * time.Second
+)
+
+// backoff returns how long to wait before the next start.
+func (p *process) backoff() time.Duration {
+	if p.failures <= 1 {
+		return 0
+	}
+	return min(backoffMin<<min(p.failures-2, 10), backoffMax)
+}
+
+// spawnWorker starts worker i of g. A failure to start reads like an exit.
+func (s *Supervisor) spawnWorker(g *generation, i int) {
+	p := g.workers[i]
+	p.retry = nil
+	proc, link, err := s.start(g, i)
+	if err != nil {
+		s.log.Error("starting a worker", "epoch", g.Epoch, "worker", i, "error", err)
+		p.failures++
+		s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: err.Error()})
+		return
+	}
+	p.proc, p.link, p.started = proc, link, time.Now()
+	s.dir.Worker(int(g.Slot), i).SetProcess(proc.PID, proc.Start)
+	go s.listenTo(g, i, proc, link)
+	go func() {
+		status, err := proc.Wait()
+		reason := spawn.Describe(status)
+		if err != nil {
+			reason = err.Error()
+		}
+		s.post(func() { s.workerExited(g, i, proc, reason) })
+	}()
+}
+
+// start executes the process of worker i.
+func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	link, err := worker.NewLink(pair[0])
+	if err != nil {
+		unix.Close(pair[1])
+		return nil, nil, err
+	}
+	defer unix.Close(pair[1])
+	m, files := s.manifest(g, i)
+	mfd, err := m.Encode()
+	if err != nil {
+		link.Close()
+		return nil, nil, err
+	}
+	defer unix.Close(mfd)
+	head := []int{0, 1, 2, pair[1], mfd}
+	proc, err := spawn.Start(spawn.Command{
+		Args:     []string{"worker"},
+		Files:    append(head, files...),
+		Env:      s.env,
+		Identity: s.identity,
+	})
+	if err != nil {
+		link.Close()
+		return nil, nil, err
+	}
+	return proc, link, nil
+}
+
+// manifest describes worker i of g and lists the descriptors it gets.
+func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
+	var files []int
+	add := func(fd int) int {
+		files = append(files, fd)
+		return worker.FirstFD + len(files) - 1
+	}
+	m := &worker.Manifest{
+		Protocol: worker.Protocol, Epoch: g.Epoch, Slot: int(g.Slot), Index: i, Config: g.cfg,
+		Directory: add(s.dirRegion.Fd()), Counters: add(s.countersRegion.Fd()),
+	}
+	for _, o := range s.gens {
+		if o == nil || o.Epoch > g.Epoch {
+			continue
+		}
+		m.Tables[o.Slot] = add(o.region.Fd())
+	}
+	for slot := range s.wakes {
+		for _, fd := range s.wakes[slot] {
+			m.Wakes[slot] = append(m.Wakes[slot], add(fd))
+		}
+	}
+	for _, o := range s.gens {
+		if o == nil {
+			continue
+		}
+		for consumer, r := range o.rings {
+			if o.Slot == g.Slot || consumer == int(g.Slot) {
+				m.Rings = append(m.Rings, worker.RingRef{Producer: int(o.Slot), Consumer: consumer, FD: add(r.region.Fd())})
+			}
+		}
+	}
+	for _, u := range g.uses {
+		m.Sockets = append(m.Sockets, worker.SocketRef{
+			ID: u.id, FD: add(u.fd), Listener: u.listener, Address: u.address, TCP: u.tcp, Lane: u.lane,
+		})
+	}
+	for n, z := range g.zones {
+		m.Zones = append(m.Zones, worker.ZoneRef{Name: g.cfg.Zones[n].Name, FD: add(z.FD())})
+	}
+	return m, files
+}
+
+// listenTo feeds what a worker says to the loop.
+func (s *Supervisor) listenTo(g *generation, i int, proc *spawn.Process, link *worker.Link) {
+	for {
+		m, fds, err := link.Receive()
+		if err != nil {
+			return // it has ended, and Wait says how
+		}
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		s.post(func() { s.workerSaid(g, i, proc, m) })
+	}
+}
+
+func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m worker.Message) {
+	p := g.workers[i]
+	if p.proc != proc { // of a process that has ended since
+		return
+	}
+	switch m.Op {
+	case worker.OpReady:
+		if !s.dir.Worker(int(g.Slot), i).IsReady(g.Epoch, proc.PID) {
+			s.log.Error("a worker says it is ready, its READY word does not", "epoch", g.Epoch, "worker", i)
+			return
+		}
+		p.wanted = false
+		s.feed(reload.WorkerReady{Gen: g.Generation, Worker: i})
+	case worker.OpReport:
+		s.checkDrained(g)
+	case worker.OpReleased: // its watcher reads the directory
+	default:
+		s.log.Error("unknown message of a worker", "epoch", g.Epoch, "worker", i, "op", m.Op)
+	}
+}
+
+// workerExited runs when pidfd says that the process is gone.
+func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, reason string) {
+	p := g.workers[i]
+	p.link.Close()
+	p.proc, p.link = nil, nil
+	s.dir.Worker(int(g.Slot), i).SetGone()
+	s.wakeAll()
+	if time.Since(p.started) >= minRun {
+		p.failures = 0
+	}
+	p.failures++
+	if !g.ending {
+		s.log.Warn("worker ended", "epoch", g.Epoch, "worker", i, "pid", proc.PID, "reason", reason)
+	}
+	s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: fmt.Sprintf("worker %d (pid %d): %s", i, proc.PID, reason)})
+	if p.wanted && !g.ending {
+		s.respawn(g, i)
+	}
+	for _, f := range slices.Clone(s.fences) {
+		s.checkFence(f)
+	}
+	s.checkDrained(g)
+	s.checkGone(g)
+}
+
+// respawn starts worker i again, now or after a while.
+func (s *Supervisor) respawn(g *generation, i int) {
+	p := g.workers[i]
+	p.wanted = true
+	if p.proc != nil || p.retry != nil {
+		return
+	}
+	begin := func() {
+		if p.wanted && !g.ending && p.proc == nil {
+			p.respawns++
+			s.respawned++
+			s.spawnWorker(g, i)
+		}
+	}
+	if d := p.backoff(); d > 0 {
+		s.log.Info("worker restarts later", "epoch", g.Epoch, "worker", i, "after", d)
+		p.retry = time.AfterFunc(d, func() { s.post(func() { p.retry = nil; begin() }) })
+		return
+	}
+	begin()
+}
+
+// stopRespawn gives up starting worker p again.
+func (p *process) stopRespawn() {
+	p.wanted = false
+	if p.retry != nil {
+		p.retry.Stop()
+		p.retry = nil
+	}
+}
+
+// fence waits until workers are gone for certain.
+type fence struct {
+	order   uint32
+	workers reload.Workers
+}
+
+func (s *Supervisor) fence(order uint32, workers reload.Workers) {
+	f := &fence{order: order, workers: workers}
+	s.fences = append(s.fences, f)
+	for slot, set := range workers {
+		g := s.gens[slot]
+		if g == nil {
+			continue
+		}
+		for i := range set.All() {
+			p := g.workers[i]
+			p.stopRespawn()
+			if p.proc != nil {
+				s.log.Warn("worker fenced", "epoch", g.Epoch, "worker", i, "pid", p.proc.PID)
+				s.signal(p, unix.SIGKILL)
+			}
+		}
+	}
+	s.checkFence(f)
+}
+
+func (s *Supervisor) checkFence(f *fence) {
+	for slot, set := range f.workers {
+		if g := s.gens[slot]; g != nil {
+			for i := range set.All() {
+				if g.workers[i].proc != nil {
+					return
+				}
+			}
+		}
+	}
+	at := slices.Index(s.fences, f)
+	if at < 0 {
+		return
+	}
+	s.fences = slices.Delete(s.fences, at, at+1)
+	s.feed(reload.Fenced{Order: f.order, Workers: f.workers})
+}
+
+func (s *Supervisor) signal(p *process, sig syscall.Signal) {
+	if err := p.proc.Signal(sig); err != nil {
+		s.log.Error("signalling a worker", "error", err)
+	}
+}
+
+// endWorkers carries out SignalWorkers.
+func (s *Supervisor) endWorkers(g *generation, sig reload.Signal) {
+	g.ending = true
+	for _, p := range g.workers {
+		p.stopRespawn()
+		if p.proc == nil {
+			continue
+		}
+		switch sig {
+		case reload.SignalQuit:
+			if err := p.link.Send(worker.Message{Op: worker.OpQuit}); err != nil {
+				s.log.Warn("telling a worker to quit", "epoch", g.Epoch, "worker", p.index, "error", err)
+				s.signal(p, unix.SIGTERM)
+			}
+		case reload.SignalTerm:
+			s.signal(p, unix.SIGTERM)
+		default:
+			s.signal(p, unix.SIGKILL)
+		}
+	}
+	s.checkGone(g)
+}
+
+// checkGone says once that an ending generation has no process left.
+func (s *Supervisor) checkGone(g *generation) {
+	if !g.ending || g.gone {
+		return
+	}
+	for _, p := range g.workers {
+		if p.proc != nil {
+			return
+		}
+	}
+	g.gone = true
+	s.feed(reload.ProcessesGone{Gen: g.Generation})
+}
+
+// fold carries out FoldAndFree: the generation's counters go into the carry and
+// all it held is given back.
+func (s *Supervisor) fold(g *generation) {
+	slot := int(g.Slot)
+	s.counters.Fold(slot, g.Epoch, g.lanes())
+	s.dir.SetWindow(slot, 0)
+	s.dir.SetState(slot, directory.Free)
+	s.sockets.release(g.uses)
+	s.gens[slot] = nil
+	s.discard(g)
+}
+
+// discard closes what only g used.
+func (s *Supervisor) discard(g *generation) {
+	closeRegion := func(r *shm.Region) {
+		if err := r.Close(); err != nil {
+			s.log.Error("closing a region", "epoch", g.Epoch, "error", err)
+		}
+	}
+	closeRegion(g.region)
+	for _, r := range g.rings {
+		closeRegion(r.region)
+	}
+	for _, o := range s.gens { // rings into its slot are of this generation only
+		if o != nil && o.rings[int(g.Slot)] != nil {
+			closeRegion(o.rings[int(g.Slot)].region)
+			delete(o.rings, int(g.Slot))
+		}
+	}
+	s.zones.Release(g.zones)
+}

@@ -1,0 +1,453 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/reload"
+	"github.com/dnsapp/dnsapp/server/worker"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// openWindow carries out OpenWindow.
+func (s *Supervisor) openWindow(name reload.Generation) {
+	g := s.generation(name)
+	if g == nil {
+		return
+	}
+	if r := s.following; r != nil {
+		s.beginWindow(r, g)
+	}
+	g.window = s.dir.NewWindow()
+	s.dir.SetWindow(int(g.Slot), g.window)
+	for i := range g.workers {
+		s.setHeader(g, i, table.Publishing)
+	}
+	for _, o := range s.gens {
+		if o == nil || o == g || o.rings[int(g.Slot)] == nil {
+			continue
+		}
+		for _, p := range g.workers {
+			if p.link == nil { // when it is back its manifest has them
+				continue
+			}
+			m := worker.Message{Op: worker.OpWindow, Producer: int(o.Slot)}
+			if err := p.link.Send(m, o.rings[int(g.Slot)].region.Fd()); err != nil {
+				s.log.Error("opening the window of a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
+			}
+		}
+	}
+}
+
+func (s *Supervisor) setHeader(g *generation, i int, st table.State) {
+	if err := g.table.SetHeader(i, st, g.window); err != nil {
+		s.log.Error("bug: header of a worker", "epoch", g.Epoch, "worker", i, "error", err)
+	}
+}
+
+// closeWindow carries out CloseWindow.
+func (s *Supervisor) closeWindow(name reload.Generation) {
+	g := s.generation(name)
+	if g == nil || g.window == 0 {
+		return
+	}
+	for i := range g.workers {
+		s.setHeader(g, i, table.None)
+	}
+	g.window = 0
+	s.dir.SetWindow(int(g.Slot), 0)
+}
+
+// setHanded carries out SetHanded.
+func (s *Supervisor) setHanded(f reload.SetHanded) {
+	g := s.generation(f.Gen)
+	if g == nil || g.window == 0 {
+		return
+	}
+	for i := range f.Workers.All() {
+		if g.table.Header(i).State() != table.Handed {
+			s.setHeader(g, i, table.Handed)
+		}
+	}
+	s.dir.Changed()
+	s.wakeAll()
+}
+
+// How often a watcher looks. Within a park every microsecond is one in which
+// nobody reads.
+const (
+	parkInterval  = 50 * time.Microsecond
+	askInterval   = 200 * time.Microsecond
+	drainInterval = time.Millisecond
+)
+
+// watch calls look, beside the loop, every interval until it returns an event,
+// which is fed. A watch whose answer is late is ignored by the machine; it ends
+// when the supervisor does.
+func (s *Supervisor) watch(order uint32, interval time.Duration, look func() reload.Event) {
+	if e := look(); e != nil {
+		s.feed(e)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.watches[order] = cancel
+	go func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.done:
+				return
+			case <-tick.C:
+			}
+			if e := look(); e != nil {
+				s.post(func() {
+					delete(s.watches, order)
+					cancel()
+					s.feed(e)
+				})
+				return
+			}
+		}
+	}()
+}
+
+// asked is a lane that owes an answer.
+type asked struct {
+	slot, lane, worker int
+	pid                int
+	ask                uint64
+	cpu                time.Duration // of its process when it was asked
+}
+
+// askLanes carries out Ask.
+func (s *Supervisor) askLanes(f reload.Ask) {
+	var open []asked
+	for slot, set := range f.Workers {
+		g := s.gens[slot]
+		if g == nil {
+			continue
+		}
+		for i := range set.All() {
+			p := g.workers[i]
+			if p.proc == nil {
+				continue
+			}
+			cpu := cpuTime(p.proc.PID)
+			for l := range g.cfg.Lanes {
+				lane := i*g.cfg.Lanes + l
+				open = append(open, asked{slot: slot, lane: lane, worker: i, pid: p.proc.PID, cpu: cpu, ask: s.dir.Ask(slot, lane)})
+			}
+		}
+	}
+	s.wakeAll()
+	heartbeat := s.heartbeat()
+	began := time.Now()
+	s.watch(f.Order, askInterval, func() reload.Event {
+		rest := open[:0]
+		for _, a := range open {
+			v := s.dir.Worker(a.slot, a.worker)
+			if s.dir.Answer(a.slot, a.lane) < a.ask && !v.IsGone() && v.PID() == a.pid {
+				rest = append(rest, a)
+			}
+		}
+		open = rest
+		if len(open) == 0 {
+			return reload.LanesAnswered{Order: f.Order}
+		}
+		if time.Since(began) < heartbeat {
+			return nil
+		}
+		var silent reload.Workers
+		for _, a := range open {
+			if stalled(a.pid, a.cpu, heartbeat) {
+				silent[a.slot] |= reload.OneWorker(a.worker)
+			}
+		}
+		if silent.Empty() { // starved is not dead
+			return nil
+		}
+		return reload.Unanswered{Order: f.Order, Silent: silent}
+	})
+}
+
+func (s *Supervisor) heartbeat() time.Duration { return s.cfg.Reload.HeartbeatTimeout }
+
+// park carries out Park. The generations that may read are those whose slots
+// are live.
+func (s *Supervisor) park(order uint32) {
+	// Its deadline names the park: it must differ from that of every other one
+	// that a lane may still remember.
+	deadline := mono.Millis() + uint32(directory.Lease/time.Millisecond)
+	if mono.Age(s.lastDeadline, deadline) >= 0 {
+		deadline = s.lastDeadline + 1
+	}
+	s.lastDeadline = deadline
+	word, err := s.dir.Park(deadline)
+	if err != nil {
+		s.log.Error("parking", "error", err)
+		s.feed(reload.ParkLapsed{Order: order})
+		return
+	}
+	s.wakeAll()
+	type reader struct{ slot, lane, worker int }
+	var open []reader
+	for _, g := range s.gens {
+		if g == nil || !s.dir.Generation(int(g.Slot)).State.Live() {
+			continue
+		}
+		for lane := range g.lanes() {
+			open = append(open, reader{int(g.Slot), lane, lane / g.cfg.Lanes})
+		}
+	}
+	s.watch(order, parkInterval, func() reload.Event {
+		rest := open[:0]
+		for _, r := range open {
+			if s.dir.Ack(r.slot, r.lane) != word && !s.dir.Worker(r.slot, r.worker).IsGone() {
+				rest = append(rest, r)
+			}
+		}
+		open = rest
+		switch {
+		case s.dir.Owner() != word || word.Lapsed(mono.Millis()):
+			return reload.ParkLapsed{Order: order}
+		case len(open) == 0:
+			return reload.LanesParked{Order: order, Word: word}
+		}
+		return nil
+	})
+}
+
+// flip carries out Flip.
+func (s *Supervisor) flip(f reload.Flip) {
+	if err := s.dir.Flip(f.Park, f.Gen.Epoch); err != nil {
+		s.log.Warn("the flip came too late", "error", err)
+		s.feed(reload.FlipLost{Order: f.Order})
+	} else {
+		s.feed(reload.Flipped{Order: f.Order})
+	}
+	s.wakeAll()
+}
+
+// commit carries out Commit.
+func (s *Supervisor) commit(f reload.Commit) {
+	g := s.generation(f.Gen)
+	if g == nil {
+		return
+	}
+	if err := s.sockets.listen(g.uses); err != nil {
+		s.log.Error("listening", "epoch", g.Epoch, "error", err)
+	}
+	s.cfg, s.loadedAt = g.cfg, time.Now()
+	s.writePIDFile()
+	if r := s.requests[f.Request]; r != nil {
+		s.commitRequest(r)
+	}
+}
+
+// askDrain carries out AskDrain.
+func (s *Supervisor) askDrain(f reload.AskDrain) {
+	g := s.generation(f.Gen)
+	if g == nil {
+		return
+	}
+	g.drainOrder = f.Order
+	g.drainAsked = make([]uint32, len(g.workers))
+	for i, p := range g.workers {
+		g.drainAsked[i] = s.dir.Worker(int(g.Slot), i).AskDrain()
+		if p.link == nil {
+			continue
+		}
+		if f.Gen == s.state.Active { // a stop: nobody takes the wire over
+			if err := p.link.Send(worker.Message{Op: worker.OpStop}); err != nil {
+				s.log.Error("stopping a worker", "epoch", g.Epoch, "worker", i, "error", err)
+			}
+		}
+		if err := p.link.Send(worker.Message{Op: worker.OpDrain}); err != nil {
+			s.log.Error("draining a worker", "epoch", g.Epoch, "worker", i, "error", err)
+		}
+	}
+	s.checkDrained(g)
+}
+
+// checkDrained answers AskDrain when every live worker serves nothing.
+func (s *Supervisor) checkDrained(g *generation) {
+	if g.drainOrder == 0 || s.gens[g.Slot] != g {
+		return
+	}
+	empty := true
+	for i, p := range g.workers {
+		if p.proc == nil {
+			continue
+		}
+		r := s.dir.Worker(int(g.Slot), i).Report()
+		if r.Asked < g.drainAsked[i] {
+			return
+		}
+		empty = empty && r.Empty()
+	}
+	s.noteDrainStart(g)
+	if !empty {
+		return
+	}
+	order := g.drainOrder
+	g.drainOrder = 0
+	s.feed(reload.Drained{Order: order})
+}
+
+// release carries out Release.
+func (s *Supervisor) release(f reload.Release) {
+	g := s.generation(f.Gen)
+	if g == nil {
+		return
+	}
+	window := g.window
+	type held struct {
+		worker, pid int
+		cpu         time.Duration
+	}
+	var open []held
+	for i, p := range g.workers {
+		if p.link == nil {
+			continue
+		}
+		if err := p.link.Send(worker.Message{Op: worker.OpRelease, Window: window}); err != nil {
+			s.log.Error("releasing a worker", "epoch", g.Epoch, "worker", i, "error", err)
+		}
+		open = append(open, held{i, p.proc.PID, cpuTime(p.proc.PID)})
+	}
+	// What lives in dead workers' rings, its producers take back at their next
+	// boundary.
+	var dead []*ringRegion
+	for _, o := range s.gens {
+		if o != nil && o != g && o.rings[int(g.Slot)] != nil {
+			dead = append(dead, o.rings[int(g.Slot)])
+		}
+	}
+	slot, heartbeat, began := int(g.Slot), s.heartbeat(), time.Now()
+	s.wakeAll()
+	s.watch(f.Order, drainInterval, func() reload.Event {
+		rest := open[:0]
+		for _, h := range open {
+			v := s.dir.Worker(slot, h.worker)
+			if v.Released() != window && !v.IsGone() {
+				rest = append(rest, h)
+			}
+		}
+		open = rest
+		left := false
+		for _, r := range dead {
+			for w := range r.rings.Workers() {
+				if s.dir.Worker(slot, w).IsGone() && !r.empty(w) {
+					left = true
+				}
+			}
+		}
+		if len(open) == 0 && !left {
+			return reload.RingsReleased{Order: f.Order}
+		}
+		if time.Since(began) < heartbeat {
+			return nil
+		}
+		var silent reload.Workers
+		for _, h := range open {
+			if stalled(h.pid, h.cpu, heartbeat) {
+				silent[slot] |= reload.OneWorker(h.worker)
+			}
+		}
+		if silent.Empty() {
+			return nil
+		}
+		return reload.Unanswered{Order: f.Order, Silent: silent}
+	})
+}
+
+// empty reports whether nothing is left in the rings to a worker.
+func (r *ringRegion) empty(w int) bool {
+	for lane := range r.rings.Lanes() {
+		if !r.rings.Consumer(lane, w).Empty() {
+			return false
+		}
+	}
+	return true
+}
+
+// The spans of the timers that are no configuration.
+const (
+	quitTime     = 2 * time.Second // from QUIT to TERM
+	termTime     = 2 * time.Second // from TERM to KILL
+	stopFastTime = 2 * time.Second
+)
+
+// startTimer carries out StartTimer. During a stop no timer runs past the
+// stop's end.
+func (s *Supervisor) startTimer(f reload.StartTimer) {
+	var d time.Duration
+	r := s.cfg.Reload
+	if g := s.gens[f.Gen.Slot]; g != nil && g.Epoch == f.Gen.Epoch && f.Timer == reload.TimerReady {
+		r = g.cfg.Reload
+	}
+	switch f.Timer {
+	case reload.TimerReady, reload.TimerConfirm:
+		d = r.ReadyTimeout
+	case reload.TimerDrain:
+		d = r.ShutdownTimeout
+	case reload.TimerQuit:
+		d = quitTime
+	case reload.TimerTerm:
+		d = termTime
+	case reload.TimerStop:
+		d = r.ShutdownTimeout
+		s.stopDeadline = time.Now().Add(d)
+	case reload.TimerStopFast:
+		d = stopFastTime
+		s.stopDeadline = time.Now().Add(d)
+	}
+	if f.Timer == reload.TimerDrain {
+		if g := s.generation(f.Gen); g != nil {
+			g.deadline = time.Now().Add(d)
+			s.dir.SetDeadline(int(g.Slot), mono.Millis()+uint32(min(d, 24*time.Hour)/time.Millisecond))
+		}
+		if !s.stopDeadline.IsZero() {
+			d = min(d, max(time.Until(s.stopDeadline), 0))
+		}
+	}
+	s.timers[f] = time.AfterFunc(d, func() {
+		s.post(func() {
+			delete(s.timers, f)
+			s.feed(reload.TimerFired{Timer: f.Timer, Gen: f.Gen})
+		})
+	})
+}
+
+// stopTimer carries out StopTimer.
+func (s *Supervisor) stopTimer(f reload.StopTimer) {
+	key := reload.StartTimer{Timer: f.Timer, Gen: f.Gen}
+	if t := s.timers[key]; t != nil {
+		t.Stop()
+		delete(s.timers, key)
+	}
+}
+
+// handleSignal translates the signals of design section 8.
+func (s *Supervisor) handleSignal(sig interface{ String() string }) {
+	s.log.Info("signal", "signal", sig.String())
+	switch sig {
+	case unix.SIGHUP:
+		s.requestReload()
+	case unix.SIGQUIT:
+		s.feed(reload.StopRequested{Kind: reload.StopGraceful})
+	case unix.SIGTERM:
+		s.feed(reload.StopRequested{Kind: reload.StopFast})
+	case unix.SIGINT:
+		s.feed(reload.StopRequested{Kind: reload.StopNow})
+	default:
+		s.log.Warn("this signal does nothing here", "signal", sig.String())
+	}
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// holderOf names the process that has the address bound, such as
+// "nsd (pid 4711)", as far as /proc shows it; else it returns "".
+func holderOf(k socketKey) string {
+	inodes := make(map[string]bool)
+	for _, suffix := range []string{"", "6"} {
+		f, err := os.Open("/proc/net/" + k.network() + suffix)
+		if err != nil {
+			continue
+		}
+		for in := bufio.NewScanner(f); in.Scan(); {
+			// sl local_address rem_address st ... inode
+			fields := strings.Fields(in.Text())
+			if len(fields) < 10 {
+				continue
+			}
+			if ap, ok := parseProcAddress(fields[1]); ok && ap.Port() == k.address.Port() &&
+				(ap.Addr() == k.address.Addr() || ap.Addr().IsUnspecified() || k.address.Addr().IsUnspecified()) {
+				inodes["socket:["+fields[9]+"]"] = true
+			}
+		}
+		f.Close()
+	}
+	if len(inodes) == 0 {
+		return ""
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return ""
+	}
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && inodes[to] {
+			pid := strings.Split(l, "/")[2]
+			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
+				comm, err := os.ReadFile("/proc/" + pid + "/comm")
+				if err != nil {
+					return "pid " + pid
+				}
+				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), pid)
+			}
+		}
+	}
+	return ""
+}
+
+// parseProcAddress reads "0100007F:0035": each 32-bit word of the address is in
+// host order, which is little endian on every machine we build for.
+func parseProcAddress(s string) (netip.AddrPort, bool) {
+	host, port, ok := strings.Cut(s, ":")
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	b, err := hex.DecodeString(host)
+	if err != nil || len(b)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		slices.Reverse(b[i : i+4])
+	}
+	addr, ok := netip.AddrFromSlice(b)
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	p, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr, uint16(p)), true
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/reload"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/worker"
+	"github.com/dnsapp/dnsapp/server/zones"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// preparation is T0 in progress, or done and not started yet.
+type preparation struct {
+	reload.Prepare
+	cancel context.CancelFunc
+	gen    *generation // once it is done
+}
+
+// prepare carries out Prepare. Reading and compiling happen beside the loop;
+// what touches shared state happens in it, at the end, and all at once.
+func (s *Supervisor) prepare(f reload.Prepare) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &preparation{Prepare: f, cancel: cancel}
+	s.preparing[f.Order] = p
+	boot := s.state.Active == (reload.Generation{})
+	old := s.cfg
+	go func() {
+		cfg, regions, err := s.read(ctx, old, boot)
+		s.post(func() {
+			defer cancel()
+			if s.preparing[f.Order] != p { // cancelled
+				s.zones.Release(regions)
+				return
+			}
+			if err == nil {
+				err = s.assemble(p, cfg, regions)
+			}
+			if err != nil {
+				delete(s.preparing, f.Order)
+				s.prepareFailed(f, err)
+				return
+			}
+			s.feed(reload.Prepared{Order: f.Order, Epoch: p.gen.Epoch, Workers: cfg.Workers})
+		})
+	}()
+}
+
+// read does the part of T0 that needs nothing of the loop.
+func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (*config.Config, []*zones.Region, error) {
+	cfg := old // at boot it has just been read
+	if !boot {
+		var err error
+		if cfg, err = config.Load(s.path); err != nil {
+			return nil, nil, err
+		}
+		if refused := config.Refusals(old, cfg); len(refused) > 0 {
+			return nil, nil, config.Problems(refused)
+		}
+	}
+	regions, err := s.zones.Prepare(ctx, cfg.Zones)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cfg, regions, nil
+}
+
+// assemble makes the generation. On error it leaves nothing behind.
+func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zones.Region) error {
+	share := p.Mode == reload.Graceful
+	bound, err := s.sockets.bind(cfg, share)
+	if err != nil {
+		s.zones.Release(regions)
+		return err
+	}
+	for _, ap := range bound.short {
+		s.log.Warn("the receive buffer is smaller than wanted: raise net.core.rmem_max, or give CAP_NET_ADMIN", "address", ap)
+	}
+	g := &generation{cfg: cfg, uses: bound.uses, zones: regions, started: time.Now(), rings: make(map[int]*ringRegion)}
+	g.Slot = p.Slot
+	undo := func(err error) error {
+		for _, r := range g.rings {
+			err = errors.Join(err, r.region.Close())
+		}
+		if g.region != nil {
+			err = errors.Join(err, g.region.Close())
+		}
+		s.sockets.release(g.uses)
+		s.zones.Release(regions)
+		return err
+	}
+	if g.region, err = shm.Create(fmt.Sprintf("flows:%d", p.Slot), table.RegionSize(cfg.Reload.FlowTable)); err != nil {
+		return undo(err)
+	}
+	if g.table, err = table.Format(g.region, cfg.Reload.FlowTable, cfg.Reload.UDPIdle, s.secret); err != nil {
+		return undo(err)
+	}
+	if cfg.Workers > 1 { // for siblings
+		if err := s.makeRings(g, g); err != nil {
+			return undo(err)
+		}
+	}
+	for _, o := range s.gens {
+		if o != nil && share {
+			if err := s.makeRings(g, o); err != nil {
+				return undo(err)
+			}
+		}
+	}
+	for i := range cfg.Workers {
+		g.workers = append(g.workers, &process{index: i})
+	}
+	ids := make([]uint32, 0, len(g.uses))
+	for _, u := range g.uses {
+		ids = append(ids, u.id)
+	}
+	g.Epoch = s.dir.NewEpoch()
+	if err := s.dir.Open(int(p.Slot), g.Epoch, cfg.Workers, cfg.Lanes, ids); err != nil {
+		return undo(err)
+	}
+	p.gen = g
+	s.gens[p.Slot] = g
+	return nil
+}
+
+// makeRings makes the rings from the lanes of g to the workers of o.
+func (s *Supervisor) makeRings(g, o *generation) error {
+	lanes, workers := g.lanes(), o.cfg.Workers
+	bytes := worker.RingBytes(lanes, workers)
+	r, err := shm.Create(fmt.Sprintf("rings:%d:%d", g.Slot, o.Slot), ring.RegionSize(lanes, workers, bytes))
+	if err != nil {
+		return err
+	}
+	rings, err := ring.Format(r, lanes, workers, bytes)
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	g.rings[int(o.Slot)] = &ringRegion{region: r, rings: rings}
+	return nil
+}
+
+// prepareFailed tells why T0 failed: to the log here, to whoever asked through
+// the report.
+func (s *Supervisor) prepareFailed(f reload.Prepare, err error) {
+	if r := s.requests[f.Request]; r != nil {
+		r.problems = problemsOf(err)
+	}
+	s.feed(reload.PrepareFailed{Order: f.Order, Reason: err.Error()})
+}
+
+// cancelPrepare carries out CancelPrepare.
+func (s *Supervisor) cancelPrepare(order uint32) {
+	p := s.preparing[order]
+	if p == nil {
+		return
+	}
+	delete(s.preparing, order)
+	p.cancel()
+	if g := p.gen; g != nil {
+		s.dir.SetState(int(g.Slot), directory.Free)
+		s.sockets.release(g.uses)
+		s.gens[g.Slot] = nil
+		s.discard(g)
+	}
+}
+
+// spawnAll carries out SpawnWorkers.
+func (s *Supervisor) spawnAll(f reload.SpawnWorkers) {
+	g := s.generation(f.Gen)
+	if g == nil {
+		return
+	}
+	for order, p := range s.preparing {
+		if p.gen == g {
+			delete(s.preparing, order)
+		}
+	}
+	if f.Mode == reload.Restart {
+		// The plain way: it reads as soon as it runs, whoever else does.
+		s.dir.SetState(int(g.Slot), directory.Active)
+		if err := s.sockets.listen(g.uses); err != nil {
+			s.log.Error("listening", "epoch", g.Epoch, "error", err)
+		}
+	}
+	for i := range g.workers {
+		s.spawnWorker(g, i)
+	}
+}

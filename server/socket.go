@@ -1,0 +1,230 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/netio"
+)
+
+// socketKey names a socket over generations: the same key, the same socket.
+type socketKey struct {
+	address netip.AddrPort
+	tcp     bool
+	lane    int // of the reuse-port group; 0 for TCP
+}
+
+func (k socketKey) network() string {
+	if k.tcp {
+		return "tcp"
+	}
+	return "udp"
+}
+
+// socket is one bound socket. It stays open while any generation lists it.
+type socket struct {
+	socketKey
+	id        uint32
+	fd        int
+	listening bool
+	users     int // generations that list it
+}
+
+// sockets is all sockets that are bound now.
+type sockets struct {
+	byID       map[uint32]*socket
+	kernelLost uint64 // datagrams that the kernel dropped on sockets closed since
+	shortWarns map[netip.AddrPort]bool
+}
+
+func newSockets() *sockets {
+	return &sockets{byID: make(map[uint32]*socket), shortWarns: make(map[netip.AddrPort]bool)}
+}
+
+// use is one listener's claim to a socket.
+type use struct {
+	*socket
+	listener int
+}
+
+// bindResult is the sockets of a generation and what is worth a warning.
+type bindResult struct {
+	uses  []use
+	fresh []*socket // those of uses that were bound just now
+	short []netip.AddrPort
+}
+
+// bind returns the sockets that cfg lists: those bound already, if share, and
+// new ones. Of a new generation that fails, release gives them back. All
+// failures are reported at once.
+func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
+	r := new(bindResult)
+	var errs []error
+	probed := make(map[socketKey]error)
+	for i, l := range cfg.Listeners {
+		for _, ap := range l.Address {
+			var keys []socketKey
+			if l.UDP {
+				for lane := range cfg.Workers * cfg.Lanes {
+					keys = append(keys, socketKey{address: ap, lane: lane})
+				}
+			}
+			if l.TCP {
+				keys = append(keys, socketKey{address: ap, tcp: true})
+			}
+			for _, k := range keys {
+				s, err := ss.bindOne(k, cfg.Reload.Mode, share, probed, r)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
+					break
+				}
+				s.users++
+				r.uses = append(r.uses, use{socket: s, listener: i})
+			}
+		}
+	}
+	if len(errs) > 0 {
+		ss.release(r.uses)
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map[socketKey]error, r *bindResult) (*socket, error) {
+	mine := false // this instance has the address bound
+	for _, s := range ss.byID {
+		if s.address == k.address && s.tcp == k.tcp {
+			mine = true
+			if share && s.lane == k.lane {
+				return s, nil
+			}
+		}
+	}
+	if !mine {
+		// One probe an address: without SO_REUSEPORT it fails if anybody has it.
+		first := socketKey{address: k.address, tcp: k.tcp}
+		err, done := probed[first]
+		if !done {
+			err = ss.probe(k)
+			probed[first] = err
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	id, err := ss.freeID()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{socketKey: k, id: id}
+	switch {
+	case !k.tcp:
+		var short bool
+		s.fd, short, err = netio.BindUDP(k.address)
+		if short && !ss.shortWarns[k.address] {
+			ss.shortWarns[k.address] = true
+			r.short = append(r.short, k.address)
+		}
+	case mode == config.Restart:
+		s.fd, err = netio.BindTCPShared(k.address)
+	default:
+		s.fd, err = netio.BindTCP(k.address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ss.byID[id] = s
+	r.fresh = append(r.fresh, s)
+	return s, nil
+}
+
+// probe refuses an address that somebody else has bound, and one that overlaps
+// what this instance has bound.
+func (ss *sockets) probe(k socketKey) error {
+	for _, s := range ss.byID {
+		if s.tcp == k.tcp && s.address.Port() == k.address.Port() && overlaps(s.address.Addr(), k.address.Addr()) {
+			return fmt.Errorf("%s %v overlaps %v, which is bound now: remove that one in a reload of its own first",
+				k.network(), k.address, s.address)
+		}
+	}
+	err := netio.Probe(k.network(), k.address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		if holder := holderOf(k); holder != "" {
+			return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
+		}
+		return fmt.Errorf("%s %v is taken by another process: stop it, or choose another address", k.network(), k.address)
+	}
+	return err
+}
+
+// overlaps reports whether a datagram to one of the addresses could be the
+// other's.
+func overlaps(a, b netip.Addr) bool {
+	return a.Is4() == b.Is4() && a != b && (a.IsUnspecified() || b.IsUnspecified())
+}
+
+func (ss *sockets) freeID() (uint32, error) {
+	for id := range uint32(directory.MaxSockets) {
+		if _, taken := ss.byID[id]; !taken {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("more than %d sockets: use fewer addresses or lanes", directory.MaxSockets)
+}
+
+// release gives up one use of each socket, and closes those that nobody uses
+// any more, the highest lane first: so the reuse-port group keeps the order of
+// those that stay.
+func (ss *sockets) release(uses []use) {
+	var idle []*socket
+	for _, u := range uses {
+		if u.users--; u.users == 0 {
+			idle = append(idle, u.socket)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *socket) int { return b.lane - a.lane })
+	for _, s := range idle {
+		if n, err := netio.Drops(s.fd); err == nil {
+			ss.kernelLost += n
+		}
+		unix.Close(s.fd)
+		delete(ss.byID, s.id)
+	}
+}
+
+// listen makes every TCP socket of uses accept connections.
+func (ss *sockets) listen(uses []use) error {
+	var errs []error
+	for _, u := range uses {
+		if !u.tcp || u.listening {
+			continue
+		}
+		if err := netio.Listen(u.fd); err != nil {
+			errs = append(errs, fmt.Errorf("tcp %v: %w", u.address, err))
+			continue
+		}
+		u.listening = true
+	}
+	return errors.Join(errs...)
+}
+
+// kernelDrops returns the datagrams that the kernel has dropped on all sockets
+// that ever were bound here.
+func (ss *sockets) kernelDrops() uint64 {
+	n := ss.kernelLost
+	for _, s := range ss.byID {
+		if s.tcp {
+			continue
+		}
+		if d, err := netio.Drops(s.fd); err == nil {
+			n += d
+		}
+	}
+	return n
+}

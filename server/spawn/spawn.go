@@ -1,0 +1,211 @@
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is the image that is running, also when the file it came from has been
+// replaced or deleted since.
+const self = "/proc/self/exe"
+
+// Identity is the user a child runs as. The zero value keeps the parent's.
+type Identity struct {
+	UID, GID uint32
+	Change   bool // to UID and GID
+}
+
+// LookupIdentity returns the identity of the named user if this process is
+// root, and the zero Identity if it is not: then there is nothing to drop.
+func LookupIdentity(name string) (Identity, error) {
+	if os.Geteuid() != 0 {
+		return Identity{}, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return Identity{}, fmt.Errorf("looking up user %q: %w", name, err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return Identity{}, fmt.Errorf("looking up user %q: uid %q: %w", name, u.Uid, err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return Identity{}, fmt.Errorf("looking up user %q: gid %q: %w", name, u.Gid, err)
+	}
+	return Identity{UID: uint32(uid), GID: uint32(gid), Change: true}, nil
+}
+
+// Command is a child to start.
+type Command struct {
+	Args     []string // after the program name
+	Files    []int    // descriptors; index i becomes descriptor i of the child
+	Env      []string
+	Identity Identity
+	Nice     int // added to the niceness, 0 .. 19
+}
+
+// Process is a started child. It must be waited for.
+type Process struct {
+	PID   int
+	Start uint64 // start time, clock ticks since boot: with PID it names the process for good
+	pidfd *os.File
+}
+
+// Start starts the child in a process group of its own, so that a terminal's
+// signals reach only the parent.
+func Start(c Command) (*Process, error) {
+	type result struct {
+		p   *Process
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		// no_new_privs and the bounding set belong to a thread, and a child
+		// inherits those of the thread that forks it. This one is never unlocked,
+		// so it ends with the goroutine.
+		runtime.LockOSThread()
+		p, err := start(c)
+		done <- result{p, err}
+	}()
+	r := <-done
+	return r.p, r.err
+}
+
+func start(c Command) (*Process, error) {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("starting %s: no_new_privs: %w", c.Args[0], err)
+	}
+	if c.Nice > 0 { // of this thread, and of every thread of the child
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, c.Nice); err != nil {
+			return nil, fmt.Errorf("starting %s: lowering its priority: %w", c.Args[0], err)
+		}
+	}
+	if c.Identity.Change {
+		for capability := uintptr(0); ; capability++ {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
+				if errors.Is(err, unix.EINVAL) { // past the last capability of this kernel
+					break
+				}
+				return nil, fmt.Errorf("starting %s: dropping capability %d: %w", c.Args[0], capability, err)
+			}
+		}
+	}
+	files := make([]uintptr, len(c.Files))
+	for i, fd := range c.Files {
+		files[i] = uintptr(fd)
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Env:   c.Env,
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	}
+	if c.Identity.Change {
+		attr.Sys.Credential = &syscall.Credential{Uid: c.Identity.UID, Gid: c.Identity.GID}
+	}
+	pid, err := syscall.ForkExec(self, append([]string{"dnsapp"}, c.Args...), attr)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Args[0], err)
+	}
+	p := &Process{PID: pid, Start: startTime(pid)}
+	if err := p.adoptPidfd(pidfd); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return nil, fmt.Errorf("starting %s: %w", c.Args[0], err)
+	}
+	return p, nil
+}
+
+func (p *Process) adoptPidfd(fd int) error {
+	if fd < 0 {
+		return errors.New("this kernel gives no pidfd (Linux 5.4 or newer is needed)")
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that the netpoller waits for it
+		return fmt.Errorf("pidfd: %w", err)
+	}
+	p.pidfd = os.NewFile(uintptr(fd), "pidfd")
+	return nil
+}
+
+// startTime returns field 22 of /proc/PID/stat, or 0 if the process is gone.
+func startTime(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The command name, in parentheses, may hold spaces: count from its end.
+	s := string(b)
+	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(f) < 20 {
+		return 0
+	}
+	t, err := strconv.ParseUint(f[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return t
+}
+
+// Wait waits without holding a thread until the process is gone, reaps it, and
+// returns how it ended. It is called once.
+func (p *Process) Wait() (syscall.WaitStatus, error) {
+	defer p.pidfd.Close()
+	conn, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("waiting for process %d: %w", p.PID, err)
+	}
+	var status syscall.WaitStatus
+	var waitErr error
+	err = conn.Read(func(uintptr) bool {
+		var got int
+		for {
+			got, waitErr = syscall.Wait4(p.PID, &status, syscall.WNOHANG, nil)
+			if !errors.Is(waitErr, syscall.EINTR) {
+				break
+			}
+		}
+		return waitErr != nil || got == p.PID
+	})
+	if err = errors.Join(err, waitErr); err != nil {
+		return 0, fmt.Errorf("waiting for process %d: %w", p.PID, err)
+	}
+	return status, nil
+}
+
+// Signal sends sig to exactly this process, never to a later one with its pid.
+// A process that is gone is no error.
+func (p *Process) Signal(sig unix.Signal) error {
+	conn, err := p.pidfd.SyscallConn()
+	if err != nil { // closed by Wait: it is gone
+		return nil
+	}
+	var sendErr error
+	err = conn.Control(func(fd uintptr) { sendErr = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
+	if err != nil || errors.Is(sendErr, unix.ESRCH) {
+		return nil
+	}
+	if sendErr != nil {
+		return fmt.Errorf("sending %v to process %d: %w", sig, p.PID, sendErr)
+	}
+	return nil
+}
+
+// Describe says in words how a process ended.
+func Describe(s syscall.WaitStatus) string {
+	switch {
+	case s.Exited():
+		return fmt.Sprintf("exit status %d", s.ExitStatus())
+	case s.Signaled():
+		return "signal " + unix.SignalName(s.Signal())
+	}
+	return fmt.Sprintf("wait status %#x", uint32(s))
+}

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/reload"
+)
+
+// Version implements control.Backend.
+func (s *Supervisor) Version() control.Version { return s.options.Version }
+
+// Status implements control.Backend.
+func (s *Supervisor) Status(ctx context.Context) (*control.Status, error) {
+	var st *control.Status
+	err := s.ask(ctx, func() { st = s.status() })
+	return st, err
+}
+
+func (s *Supervisor) status() *control.Status {
+	st := &control.Status{
+		Name: s.cfg.Name, Version: s.options.Version.Version, PID: pid(), StartedAt: s.started,
+		Uptime:     control.Millis(time.Since(s.started)),
+		ConfigFile: s.path, ConfigLoadedAt: s.loadedAt,
+		Step: s.currentStep(), Zones: len(s.cfg.Zones),
+		LastReload: s.lastReport, Ledger: s.ledger(),
+		Generations: []control.Generation{}, Listeners: []control.Listener{},
+	}
+	if s.cfg.Admin.IsValid() {
+		st.Admin = s.cfg.Admin.String()
+	}
+	for _, g := range s.gens {
+		if g != nil {
+			st.Generations = append(st.Generations, s.generationStatus(g))
+		}
+	}
+	slices.SortFunc(st.Generations, func(a, b control.Generation) int { return int(b.Epoch) - int(a.Epoch) })
+	for _, l := range s.cfg.Listeners {
+		c := control.Listener{Name: l.Name, Addresses: l.Address, Service: string(l.Service), Affinity: string(l.Affinity)}
+		if l.UDP {
+			c.Transport = append(c.Transport, "udp")
+		}
+		if l.TCP {
+			c.Transport = append(c.Transport, "tcp")
+		}
+		st.Listeners = append(st.Listeners, c)
+	}
+	return st
+}
+
+func (s *Supervisor) generationStatus(g *generation) control.Generation {
+	state := s.stateOf(g)
+	c := control.Generation{
+		Epoch: g.Epoch, Slot: int(g.Slot), State: state.String(), RxOwner: s.dir.Owner().Epoch() == g.Epoch,
+		Lanes: g.cfg.Lanes, StartedAt: g.started,
+	}
+	for i, p := range g.workers {
+		w := control.Worker{Index: i, Gone: p.proc == nil, Respawns: p.respawns}
+		if p.proc != nil {
+			w.PID = p.proc.PID
+			w.Ready = s.dir.Worker(int(g.Slot), i).IsReady(g.Epoch, p.proc.PID)
+			w.Uptime = control.Millis(time.Since(p.started))
+		}
+		c.Workers = append(c.Workers, w)
+	}
+	if state == directory.Draining || state == directory.Leaving {
+		c.Drain = s.drain(g)
+	}
+	return c
+}
+
+// drain says what a generation still has to finish.
+func (s *Supervisor) drain(g *generation) *control.Drain {
+	d := &control.Drain{}
+	idle := time.Duration(-1)
+	for i, p := range g.workers {
+		if p.proc == nil {
+			continue
+		}
+		r := s.dir.Worker(int(g.Slot), i).Report()
+		d.Flows += int(r.Flows)
+		d.TCP += int(r.TCP)
+		d.HalfOpen += int(r.HalfOpen)
+		d.Queries += int(r.Queries)
+		d.QUIC += int(r.QUIC)
+		d.Unsent += r.Unsent
+		if age := time.Duration(r.IdleMs) * time.Millisecond; r.Flows > 0 && (idle < 0 || age < idle) {
+			idle = age
+		}
+	}
+	d.Idle = control.Millis(max(idle, 0))
+	d.DeadlineLeft = control.Millis(max(time.Until(g.deadline), 0))
+	d.Reason = d.Describe()
+	return d
+}
+
+// currentStep is the step that the machine is in, as people name it.
+func (s *Supervisor) currentStep() control.Step {
+	if step := s.state.Phase.Step(); step != "" {
+		return control.Step(step)
+	}
+	for i := range s.state.Slots {
+		if step := s.state.Slots[i].Stage.Step(); step != "" && s.state.Phase != reload.PhaseAborting {
+			return control.Step(step)
+		}
+	}
+	return control.StepSteady
+}
+
+// Zones implements control.Backend.
+func (s *Supervisor) Zones(ctx context.Context) ([]control.ZoneStatus, error) {
+	zones := []control.ZoneStatus{}
+	err := s.ask(ctx, func() {
+		g := s.generation(s.state.Active)
+		if g == nil {
+			return
+		}
+		for _, z := range g.zones {
+			zones = append(zones, control.ZoneStatus{
+				Name: z.Name, File: z.File, Serial: z.Report.Serial, Records: z.Report.Records,
+				Bytes: int64(z.Size()), LoadedAt: z.Loaded,
+			})
+		}
+	})
+	return zones, err
+}

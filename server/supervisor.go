@@ -1,0 +1,362 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/reload"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/spawn"
+	"github.com/dnsapp/dnsapp/server/zones"
+	"github.com/dnsapp/dnsapp/udpflow/flow"
+)
+
+// Supervisor runs one instance. Everything in it belongs to the loop.
+type Supervisor struct {
+	log      *slog.Logger
+	options  Options
+	path     string // of the configuration
+	env      []string
+	identity spawn.Identity
+	started  time.Time
+
+	inbox  chan func()
+	done   chan struct{} // closed when the loop has ended
+	exit   chan int      // takes the machine's Exit
+	exited chan struct{} // closed by it: no worker is left
+	events []reload.Event
+
+	state    reload.State
+	cfg      *config.Config // of the newest committed generation
+	loadedAt time.Time
+	gens     [directory.MaxSlots]*generation
+	sockets  *sockets
+	zones    *zones.Store
+	secret   flow.Secret
+
+	dirRegion      *shm.Region
+	dir            *directory.Directory
+	countersRegion *shm.Region
+	counters       *counters.Set
+	wakes          [directory.MaxSlots][]int
+
+	lastDeadline uint32 // of the last park, mono.Millis
+	timers       map[reload.StartTimer]*time.Timer
+	stopDeadline time.Time // end of the stop in progress; zero: none
+	fences       []*fence
+	watches      map[uint32]context.CancelFunc // by order
+	preparing    map[uint32]*preparation
+
+	nextRequest uint64
+	requests    map[uint64]*request
+	following   *request // the reload whose steps are being timed
+	lastReport  *control.ReloadReport
+	outcomes    map[control.Outcome]uint64
+	respawned   uint64
+	stopWaiters []*stopWaiter
+	pidFile     string // written; "": none
+
+	control *control.Server
+	admin   *http.Server
+}
+
+// Options are what the command line adds to the configuration.
+type Options struct {
+	Version control.Version
+	Log     *slog.Logger
+}
+
+// inboxSize bounds the posts that wait for the loop.
+const inboxSize = 256
+
+// New returns a supervisor for a configuration of config.Load. It binds and
+// starts nothing yet.
+func New(cfg *config.Config, o Options) (*Supervisor, error) {
+	s := &Supervisor{
+		log: o.Log, options: o, path: cfg.File, env: workerEnv(), started: time.Now(),
+		inbox: make(chan func(), inboxSize), done: make(chan struct{}), exit: make(chan int, 1), exited: make(chan struct{}),
+		cfg: cfg, sockets: newSockets(), secret: flow.NewSecret(),
+		timers: make(map[reload.StartTimer]*time.Timer), watches: make(map[uint32]context.CancelFunc),
+		preparing: make(map[uint32]*preparation), requests: make(map[uint64]*request),
+		outcomes: make(map[control.Outcome]uint64),
+	}
+	s.zones = zones.NewStore(s.env, s.log)
+	var err error
+	if s.identity, err = spawn.LookupIdentity(cfg.User); err != nil {
+		return nil, err
+	}
+	if err := s.makeRegions(cfg); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// workerEnv is the environment of workers and compilers: what steers the Go
+// runtime, and nothing that a configuration may have taken secrets from.
+func workerEnv() []string {
+	env := []string{}
+	for _, k := range []string{"GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "TZ"} {
+		if v, ok := os.LookupEnv(k); ok {
+			env = append(env, k+"="+v)
+		}
+	}
+	return env
+}
+
+func (s *Supervisor) makeRegions(cfg *config.Config) (err error) {
+	if s.dirRegion, err = shm.Create("directory", directory.RegionSize); err != nil {
+		return err
+	}
+	if s.dir, err = directory.Format(s.dirRegion); err != nil {
+		return err
+	}
+	if s.countersRegion, err = shm.Create("counters", counters.RegionSize); err != nil {
+		return err
+	}
+	if s.counters, err = counters.Format(s.countersRegion); err != nil {
+		return err
+	}
+	for slot := range s.wakes {
+		for range cfg.Workers * cfg.Lanes {
+			fd, err := netio.NewWake()
+			if err != nil {
+				return err
+			}
+			s.wakes[slot] = append(s.wakes[slot], fd)
+		}
+	}
+	return nil
+}
+
+// post has the loop call f. It may block for a while when the loop is busy, and
+// does nothing when the loop has ended.
+func (s *Supervisor) post(f func()) {
+	select {
+	case s.inbox <- f:
+	case <-s.done:
+	}
+}
+
+// ask has the loop call f, and waits until it has.
+func (s *Supervisor) ask(ctx context.Context, f func()) error {
+	called := make(chan struct{})
+	s.post(func() { f(); close(called) })
+	select {
+	case <-called:
+		return nil
+	case <-s.done:
+		return errors.New("dnsapp has stopped")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// feed gives the machine an event. Within the loop only; events that effects
+// cause are taken up after the effects.
+func (s *Supervisor) feed(e reload.Event) { s.events = append(s.events, e) }
+
+// step feeds the waiting events, one at a time.
+func (s *Supervisor) step() {
+	for len(s.events) > 0 {
+		e := s.events[0]
+		s.events = s.events[1:]
+		next, effects := reload.Step(s.state, e)
+		s.state = next
+		var later []reload.Effect
+		for _, f := range effects {
+			if _, ok := f.(reload.LogTransition); ok && next.Phase == reload.PhaseFlipping {
+				later = append(later, f) // every lane is parked: words can wait
+				continue
+			}
+			s.carryOut(f)
+		}
+		for _, f := range later {
+			s.carryOut(f)
+		}
+	}
+}
+
+// Run serves until it is told to stop, and returns the exit code. signals are
+// those of the process; see Signals.
+func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
+	defer close(s.done)
+	if err := s.open(); err != nil {
+		s.close()
+		return 1, err
+	}
+	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
+	s.nextRequest++
+	boot := s.follow(s.nextRequest)
+	boot.boot = true
+	s.feed(reload.ReloadRequested{ID: boot.id})
+	for {
+		s.step()
+		select {
+		case f := <-s.inbox:
+			f()
+		case sig := <-signals:
+			s.handleSignal(sig)
+		case code := <-s.exit:
+			var err error
+			if code != 0 {
+				err = errors.New(boot.report.Reason)
+			}
+			s.close()
+			return code, err
+		}
+	}
+}
+
+// open takes what an instance holds from its start to its end.
+func (s *Supervisor) open() error {
+	s.control = control.NewServer(s, s.log)
+	if err := s.control.Listen(s.cfg.Control); err != nil {
+		return err
+	}
+	go func() {
+		if err := s.control.Serve(); err != nil {
+			s.log.Error("control socket", "error", err)
+		}
+	}()
+	if s.cfg.Admin.IsValid() {
+		if err := s.listenAdmin(s.cfg.Admin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shutdownTimeout bounds how long answers to control requests may take to get
+// out at the end.
+const shutdownTimeout = 2 * time.Second
+
+// close gives back what open took. The workers are gone.
+func (s *Supervisor) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if s.admin != nil {
+		_ = s.admin.Close()
+	}
+	for _, c := range s.watches {
+		c()
+	}
+	// The loop still answers while the last requests end.
+	served := make(chan error, 1)
+	go func() { served <- s.control.Shutdown(ctx) }()
+	for {
+		select {
+		case f := <-s.inbox:
+			f()
+			continue
+		case err := <-served:
+			if err != nil {
+				s.log.Debug("closing the control socket", "error", err)
+			}
+		}
+		break
+	}
+	s.removePIDFile()
+	s.log.Info("dnsapp has stopped")
+}
+
+// wakeAll hastens every lane of every generation.
+func (s *Supervisor) wakeAll() {
+	for _, g := range s.gens {
+		if g != nil {
+			for lane := range g.lanes() {
+				netio.Wake(s.wakes[g.Slot][lane])
+			}
+		}
+	}
+}
+
+// carryOut executes one effect.
+func (s *Supervisor) carryOut(f reload.Effect) {
+	switch f := f.(type) {
+	case reload.Prepare:
+		s.prepare(f)
+	case reload.CancelPrepare:
+		s.cancelPrepare(f.Order)
+	case reload.SpawnWorkers:
+		s.spawnAll(f)
+	case reload.RespawnWorker:
+		if g := s.generation(f.Gen); g != nil {
+			s.respawn(g, f.Worker)
+		}
+	case reload.Fence:
+		s.fence(f.Order, f.Workers)
+	case reload.SignalWorkers:
+		if g := s.generation(f.Gen); g != nil {
+			s.endWorkers(g, f.Signal)
+		}
+	case reload.FoldAndFree:
+		if g := s.generation(f.Gen); g != nil {
+			s.fold(g)
+		}
+	case reload.Mark:
+		s.dir.SetState(int(f.Gen.Slot), f.State)
+		s.wakeAll()
+	case reload.OpenWindow:
+		s.openWindow(f.Gen)
+	case reload.CloseWindow:
+		s.closeWindow(f.Gen)
+	case reload.SetHanded:
+		s.setHanded(f)
+	case reload.Ask:
+		s.askLanes(f)
+	case reload.Park:
+		s.park(f.Order)
+	case reload.Unpark:
+		if w := s.dir.Owner(); w.IsPark() {
+			// A lapse may be first; either way nobody is parked any more.
+			_ = s.dir.Unpark(w)
+			s.wakeAll()
+		}
+	case reload.Flip:
+		s.flip(f)
+	case reload.SetOwner:
+		s.dir.SetOwner(f.Gen.Epoch)
+		s.wakeAll()
+	case reload.Commit:
+		s.commit(f)
+	case reload.AskDrain:
+		s.askDrain(f)
+	case reload.Release:
+		s.release(f)
+	case reload.StartTimer:
+		s.startTimer(f)
+	case reload.StopTimer:
+		s.stopTimer(f)
+	case reload.Report:
+		s.reported(f)
+	case reload.Notify:
+		s.notify(f.Status)
+	case reload.LogTransition:
+		s.transition(f)
+	case reload.LogIllegal:
+		s.log.Error("bug: an event that does not fit the state", "event", fmt.Sprintf("%T%+v", f.Event, f.Event), "phase", f.Phase)
+	case reload.Exit:
+		s.exit <- f.Code
+		close(s.exited)
+	default:
+		s.log.Error("bug: unknown effect", "effect", fmt.Sprintf("%T", f))
+	}
+}
+
+// generation returns the generation that g names, nil if it is gone.
+func (s *Supervisor) generation(g reload.Generation) *generation {
+	if own := s.gens[g.Slot]; own != nil && own.Epoch == g.Epoch {
+		return own
+	}
+	return nil
+}

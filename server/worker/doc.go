@@ -1,0 +1,15 @@
+// Package worker is one process of a generation: its lanes, its services, and
+// its end of the control socket.
+//
+// Invariant: a worker reads a socket only while the owner word and the slots of
+// the directory make its generation the reader, and it looks at them before
+// every burst. So at any instant a socket has at most one reading generation.
+//
+//	supervisor --fork, exec--> worker: descriptor 3 control socket, 4 manifest, then what the manifest lists
+//
+//	lane: boundary -> receive burst -> dispatch -> serve -> send -> boundary ...
+//
+// A worker never opens a configured path: it gets descriptors and the validated
+// configuration itself. It outlives its supervisor: when the control socket
+// closes it keeps serving.
+package worker

@@ -1,0 +1,379 @@
+package worker
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/udpflow/dispatch"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+)
+
+// How often a lane looks at the owner word unasked. Eventfds only hasten; these
+// bound what a lost wake-up, or a dead supervisor, costs.
+const (
+	pollParked  = time.Millisecond       // while the word is a park
+	pollWaiting = 5 * time.Millisecond   // ready, before the first flip
+	pollStarved = 100 * time.Millisecond // out of descriptors for new connections
+)
+
+// pollEvery is how many bursts a busy lane serves between two looks at the
+// sockets that were idle.
+const pollEvery = 8
+
+// acceptMax bounds the connections accepted in one go, so that a flood of them
+// does not keep datagrams waiting.
+const acceptMax = 16
+
+// stopBursts bounds what a stopping lane still serves of each socket.
+const stopBursts = 1024
+
+// Tokens of the poller: sockets are numbered from 0, the rest is negative.
+const tokenWake int32 = -1
+
+// udpSocket is a UDP socket with the service behind it, in one lane.
+type udpSocket struct {
+	*netio.UDP
+	dispatch bool // affinity: flow
+	reading  bool // this generation is its reader: it is in the poller
+	ready    bool // it may have datagrams
+}
+
+// tcpSocket is a listening socket, in one lane.
+type tcpSocket struct {
+	fd       int
+	id       uint32
+	listener int
+	reading  bool
+	ready    bool
+}
+
+// lane is one receive loop. Everything in it belongs to its goroutine.
+type lane struct {
+	log    *slog.Logger
+	worker *Worker
+	global int // number over all workers of the generation
+	view   directory.LaneView
+	block  *counters.Block
+	wake   int // eventfd
+
+	poller *netio.Poller
+	batch  *netio.Batch
+	in     burst.Burst
+	group  burst.Burst // datagrams out of rings for one socket
+
+	sources  [burst.Max]ring.Source
+	handlers []burst.Handler // by listener; nil where it has no UDP
+
+	udp []*udpSocket // those this lane may read
+	tcp []*tcpSocket
+
+	// Valid for the words below, which were read in this order.
+	answered uint64
+	version  uint64
+	owner    directory.Word
+	started  bool // has read since its generation first owned the wire
+	noteRead bool // the next receive call is the first of this owner
+	stopping bool // takes no new work, by order of the supervisor
+	starved  bool // connections are queued that could not be accepted
+
+	split *dispatch.Lane
+	rings *ringReader // nil unless this lane empties the worker's rings
+}
+
+// run serves until the worker quits.
+func (l *lane) run() error { return l.poller.Run(l.turn) }
+
+// turn does everything there is to do, and reports whether the lane is to end.
+func (l *lane) turn() bool {
+	polled := false
+	if l.starved {
+		l.starved = false
+		for _, s := range l.tcp {
+			s.ready = true
+		}
+	}
+	for round := 0; ; round++ {
+		if l.worker.quit.Load() {
+			return true
+		}
+		l.boundary()
+		if !l.stopping && l.worker.stopping.Load() {
+			l.stop()
+		}
+		busy := l.rings != nil && l.rings.serve(l)
+		for _, s := range l.udp {
+			if s.ready && s.reading {
+				l.serve(s)
+				busy = true
+				l.boundary()
+			}
+		}
+		for _, s := range l.tcp {
+			if s.ready && s.reading {
+				l.accept(s)
+				busy = true
+			}
+		}
+		switch {
+		case busy && round%pollEvery != pollEvery-1:
+		case !busy && polled:
+			// Registration is edge-triggered: what became readable after the last
+			// look wakes the poller again.
+			if l.rings == nil || l.rings.sleep() {
+				l.setTimer()
+				return false
+			}
+		default:
+			polled = !l.poller.Ready(l.mark)
+		}
+	}
+}
+
+// mark notes that the descriptor behind token may be readable.
+func (l *lane) mark(token int32) {
+	switch {
+	case token == tokenWake: // the words are looked at at every boundary
+	case int(token) < len(l.udp):
+		l.udp[token].ready = true
+	default:
+		l.tcp[int(token)-len(l.udp)].ready = true
+	}
+}
+
+// boundary is the moment before each burst: the lane obeys the owner word and
+// answers what the supervisor has asked.
+func (l *lane) boundary() {
+	if ask := l.view.Asked(); ask != l.answered {
+		// The answer comes first: whoever sees it knows that everything it wrote
+		// before it asked is loaded after this.
+		l.view.SetAnswer(ask)
+		l.answered = ask
+		l.lookAtSlots()
+	}
+	if l.view.Version() != l.version {
+		l.lookAtSlots()
+	}
+	if w := l.view.Owner(); w != l.owner {
+		l.ownerMoved(w)
+	} else if w.IsPark() {
+		l.stayParked()
+	}
+}
+
+// ownerMoved obeys a new owner word.
+func (l *lane) ownerMoved(w directory.Word) {
+	wasParked := l.owner.IsPark()
+	l.owner = w
+	if w.IsPark() {
+		l.setReading(func(uint32) bool { return false })
+		l.view.SetAck(w)
+		return
+	}
+	l.lookAtSlots()
+	if wasParked && w.Epoch() != l.worker.epoch {
+		// The supervisor may have died right after the flip: whoever sees it
+		// first tells the new readers.
+		l.worker.wakeOwners(w.Epoch(), l.global)
+	}
+}
+
+// stayParked takes the wire back for the parked owner once the lease is over.
+func (l *lane) stayParked() {
+	if l.view.Lapse(l.owner, mono.Millis()) {
+		if w := l.view.Owner(); w != l.owner {
+			l.log.Warn("the park lapsed before the flip", "lane", l.global, "word", w)
+			l.ownerMoved(w)
+		}
+	}
+}
+
+// lookAtSlots reads the generation slots again: which sockets are this
+// generation's to read, and which draining generations own flows.
+func (l *lane) lookAtSlots() {
+	l.version = l.view.Version()
+	l.split.Look(l.worker.dir)
+	if back := l.split.TakenBack(); len(back) > 0 {
+		l.takeBack(back)
+	}
+	if l.owner.IsPark() {
+		return
+	}
+	epoch := l.owner.Epoch()
+	l.setReading(func(socket uint32) bool {
+		return !l.stopping && l.worker.dir.Reader(epoch, socket) == l.worker.slot
+	})
+	if !l.started && epoch == l.worker.epoch {
+		l.started = true
+		l.noteRead = true
+	}
+}
+
+// stop serves what is queued and then reads no more.
+func (l *lane) stop() {
+	for _, s := range l.udp {
+		s.ready = s.reading
+		for n := 0; s.ready && n < stopBursts; n++ {
+			l.serve(s)
+		}
+	}
+	l.stopping = true
+	l.lookAtSlots()
+}
+
+// setReading puts the sockets into the poller that this lane is to read, and
+// takes the others out: a parked socket left in it would wake the lane for every
+// datagram that another generation reads.
+func (l *lane) setReading(want func(socket uint32) bool) {
+	for i, s := range l.udp {
+		w := want(s.ID)
+		if w == s.reading {
+			continue
+		}
+		var err error
+		if w {
+			err = l.poller.Add(s.FD, int32(i))
+		} else {
+			err = l.poller.Remove(s.FD)
+		}
+		// What arrived meanwhile raised no event here: read until it is empty.
+		s.reading, s.ready = w, w
+		if err != nil {
+			l.log.Error("socket is not watched", "lane", l.global, "error", err)
+		}
+	}
+	for i, s := range l.tcp {
+		w := want(s.id)
+		if w == s.reading {
+			continue
+		}
+		var err error
+		if w {
+			err = l.poller.AddExclusive(s.fd, int32(len(l.udp)+i))
+		} else {
+			err = l.poller.Remove(s.fd)
+		}
+		s.reading, s.ready = w, w
+		if err != nil {
+			l.log.Error("listener is not watched", "lane", l.global, "error", err)
+		}
+	}
+}
+
+// setTimer makes the lane take a turn without an event where nobody may be
+// left to send one. A lane that has begun to read waits for events only.
+func (l *lane) setTimer() {
+	var d time.Duration
+	switch {
+	case l.owner.IsPark():
+		d = pollParked
+	case !l.started && !l.stopping:
+		d = pollWaiting
+	case l.starved:
+		d = pollStarved
+	default:
+		return
+	}
+	if err := l.poller.WakeAt(time.Now().Add(d)); err != nil {
+		l.log.Error("no timer for the lane", "lane", l.global, "error", err)
+	}
+}
+
+// serve moves one burst of s.
+func (l *lane) serve(s *udpSocket) {
+	if l.noteRead {
+		l.view.NoteRead()
+		l.noteRead = false
+	}
+	b := &l.in
+	bytes, err := l.batch.Recv(s.UDP, b)
+	if err != nil {
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			s.ready = false
+		case errors.Is(err, unix.EINTR):
+		default: // an ICMP error of an earlier answer: the socket itself is fine
+			l.log.Debug("receiving", "lane", l.global, "socket", s.ID, "error", err)
+		}
+		return
+	}
+	if b.N < burst.Max {
+		s.ready = false
+	}
+	l.block.Add(counters.Received, uint64(b.N))
+	l.block.Add(counters.RxBytes, bytes)
+	l.block.Add(counters.Bursts, 1)
+	b.Now = mono.Now()
+	l.dropUnusable(b)
+	if s.dispatch {
+		l.split.Split(b)
+	}
+	l.answerVia(s.UDP, l.handlers[s.Listener], b, counters.Served, counters.Dropped)
+}
+
+// dropUnusable takes the datagrams out of b that no service can answer.
+func (l *lane) dropUnusable(b *burst.Burst) {
+	kept := 0
+	for i := range b.N {
+		if d := b.Packets[i].Drop; d != counters.NotDropped {
+			l.block.Add(counters.Dropped+counters.ID(d), 1)
+			continue
+		}
+		if kept != i {
+			b.Packets[kept], b.Packets[i] = b.Packets[i], b.Packets[kept]
+		}
+		kept++
+	}
+	b.N = kept
+}
+
+// answerVia gives b to a service, sends the answers through u, and counts what
+// became of each datagram.
+func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, dropped counters.ID) {
+	if b.N == 0 {
+		return
+	}
+	h.ServeBurst(b)
+	sent := l.batch.Send(u, b)
+	gone := uint64(0)
+	for i := range b.N {
+		if d := b.Packets[i].Drop; d != counters.NotDropped {
+			l.block.Add(dropped+counters.ID(d), 1)
+			gone++
+		}
+	}
+	n := uint64(b.N) - gone
+	l.block.Add(served, n)
+	l.block.Add(counters.Sent, sent.Packets)
+	l.block.Add(counters.TxBytes, sent.Bytes)
+	took := mono.Now() - b.Now // for every datagram of the burst: they were answered together
+	l.block.Add(counters.LatencyID(counters.UDP, took), n)
+	l.block.Add(counters.LatencyNs+counters.ID(counters.UDP), n*uint64(took))
+}
+
+// accept takes connections from s.
+func (l *lane) accept(s *tcpSocket) {
+	for range acceptMax {
+		fd, _, err := unix.Accept4(s.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			l.worker.serveConn(fd, s.listener, l.global%len(l.worker.lanes), l.block)
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+			// The connection stays queued, and no event announces it again.
+			l.log.Warn("connections wait for resources", "lane", l.global, "error", err)
+			s.ready, l.starved = false, true
+			return
+		default: // EAGAIN: all taken; EINVAL: not listening yet, which an event will end
+			s.ready = false
+			return
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/directory"
+)
+
+// The descriptors every worker starts with, beside standard input, output and
+// error.
+const (
+	ControlFD  = 3
+	ManifestFD = 4
+	FirstFD    = 5 // of those the manifest numbers
+)
+
+// Protocol is the version of the manifest and of the control messages.
+const Protocol = 1
+
+// Manifest tells a worker what it is and what its descriptors are. A
+// descriptor number of 0 means "none".
+type Manifest struct {
+	Protocol int            `json:"protocol"`
+	Epoch    uint32         `json:"epoch"`
+	Slot     int            `json:"slot"`
+	Index    int            `json:"index"` // of this worker in its generation
+	Config   *config.Config `json:"config"`
+
+	Directory int `json:"directory"`
+	Counters  int `json:"counters"`
+
+	Tables [directory.MaxSlots]int   `json:"tables"` // flow tables by slot
+	Wakes  [directory.MaxSlots][]int `json:"wakes"`  // eventfds by slot and lane
+	Rings  []RingRef                 `json:"rings"`
+
+	Sockets []SocketRef `json:"sockets"`
+	Zones   []ZoneRef   `json:"zones"` // in the order of Config.Zones
+}
+
+// RingRef is the region of rings from the lanes of one generation to the
+// workers of another, or of the same.
+type RingRef struct {
+	Producer int `json:"producer"` // slot
+	Consumer int `json:"consumer"` // slot
+	FD       int `json:"fd"`
+}
+
+// SocketRef is one bound socket.
+type SocketRef struct {
+	ID       uint32         `json:"id"`
+	FD       int            `json:"fd"`
+	Listener int            `json:"listener"` // index in Config.Listeners
+	Address  netip.AddrPort `json:"address"`
+	TCP      bool           `json:"tcp"`
+	Lane     int            `json:"lane"` // the lane that reads it, over all workers. Valid iff not TCP
+}
+
+// ZoneRef is the region of one compiled zone.
+type ZoneRef struct {
+	Name string `json:"name"`
+	FD   int    `json:"fd"`
+}
+
+// Encode returns a sealed memfd that holds m.
+func (m *Manifest) Encode() (fd int, err error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return -1, fmt.Errorf("encoding the manifest: %w", err)
+	}
+	fd, err = unix.MemfdCreate("dnsapp:manifest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("encoding the manifest: memfd_create: %w", err)
+	}
+	for at := 0; at < len(b); {
+		n, err := unix.Pwrite(fd, b[at:], int64(at))
+		if err != nil {
+			unix.Close(fd)
+			return -1, fmt.Errorf("encoding the manifest: %w", err)
+		}
+		at += n
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("sealing the manifest: %w", err)
+	}
+	return fd, nil
+}
+
+// readManifest reads and closes the manifest's descriptor.
+func readManifest(fd int) (*Manifest, error) {
+	f := os.NewFile(uintptr(fd), "manifest")
+	if f == nil {
+		return nil, fmt.Errorf("reading the manifest: descriptor %d is not open (this command is started by dnsapp serve only)", fd)
+	}
+	defer f.Close()
+	var m Manifest
+	// Its offset is shared with the supervisor's descriptor and other workers.
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	b := make([]byte, st.Size())
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if m.Protocol != Protocol {
+		return nil, fmt.Errorf("reading the manifest: protocol %d, this binary speaks %d", m.Protocol, Protocol)
+	}
+	if m.Slot < 0 || m.Slot >= directory.MaxSlots || m.Index < 0 || m.Config == nil || m.Index >= m.Config.Workers {
+		return nil, fmt.Errorf("reading the manifest: worker %d of slot %d is out of range", m.Index, m.Slot)
+	}
+	return &m, nil
+}

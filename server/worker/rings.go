@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+)
+
+// inbox is the rings that one generation fills for this worker.
+type inbox struct {
+	*ring.Inbox
+	epoch uint32
+	slot  int
+}
+
+// ringReader empties the rings of its worker. It belongs to the worker's first
+// lane, except for the two words by which the control goroutine steers it.
+type ringReader struct {
+	inboxes atomic.Pointer[[]inbox] // newest epoch first; replaced as a whole
+	release atomic.Uint32           // window to release, 0: none
+
+	seen     *[]inbox
+	slots    []int // by ring of the drainer: the slot that fills it
+	drainer  *ring.Drainer
+	released uint32
+}
+
+// add makes the reader read in, from the next turn of its lane on. Only one
+// goroutine may call it.
+func (r *ringReader) add(in inbox) {
+	var list []inbox
+	if old := r.inboxes.Load(); old != nil {
+		list = slices.DeleteFunc(slices.Clone(*old), func(o inbox) bool { return o.slot == in.slot })
+	}
+	list = append(list, in)
+	slices.SortFunc(list, func(a, b inbox) int { return int(b.epoch) - int(a.epoch) })
+	r.inboxes.Store(&list)
+}
+
+// look takes over a new list of inboxes.
+func (r *ringReader) look() {
+	list := r.inboxes.Load()
+	if list == r.seen {
+		return
+	}
+	r.seen = list
+	r.slots = nil
+	var from []*ring.Consumer
+	for _, in := range *list {
+		for _, c := range in.Consumers() {
+			from = append(from, c)
+			r.slots = append(r.slots, in.slot)
+		}
+	}
+	r.drainer = ring.NewDrainer(from)
+}
+
+// serve serves one burst from the rings, and reports whether there was one.
+func (r *ringReader) serve(l *lane) bool {
+	r.look()
+	if r.seen == nil {
+		return false
+	}
+	for _, in := range *r.seen {
+		in.Awake()
+	}
+	l.batch.Prepare(&l.in, burst.Max)
+	n := r.drainer.Fill(&l.in, &l.sources)
+	if n == 0 {
+		if wid := r.release.Load(); wid != r.released {
+			// The window's producers have passed a boundary since HANDED was
+			// written, so the rings stay empty.
+			r.released = wid
+			l.worker.view.SetReleased(wid)
+		}
+		return false
+	}
+	for i := range n {
+		slot := r.slots[l.sources[i].Ring]
+		if slot == l.worker.slot {
+			l.block.Add(counters.FromSibling, 1)
+		} else {
+			l.block.Add(counters.ForwardedFrom+counters.ID(slot), 1)
+		}
+	}
+	l.answerRecords(counters.ServedRing, counters.DroppedRing)
+	r.drainer.Release()
+	return true
+}
+
+// sleep reports whether the rings allow the lane to wait: from then on whoever
+// fills them wakes it.
+func (r *ringReader) sleep() bool {
+	r.look()
+	if r.seen == nil {
+		return true
+	}
+	for _, in := range *r.seen {
+		if !in.PrepareSleep() {
+			return false
+		}
+	}
+	return r.release.Load() == r.released
+}
+
+// answerRecords serves the datagrams in l.in, which came out of rings: those of
+// one socket in a row together.
+func (l *lane) answerRecords(served, dropped counters.ID) {
+	b, g := &l.in, &l.group
+	for at := 0; at < b.N; {
+		id := b.Packets[at].Socket
+		g.N = 0
+		for ; at < b.N && b.Packets[at].Socket == id; at++ {
+			g.Packets[g.N] = b.Packets[at]
+			g.N++
+		}
+		g.Now = mono.Now()
+		if s := l.worker.socket(id); s != nil {
+			l.answerVia(s, l.handlers[s.Listener], g, served, dropped)
+		} else {
+			l.block.Add(dropped+counters.ID(counters.DropNoSocket), uint64(g.N))
+		}
+	}
+}
+
+// takeBack serves what dead owners have left in the rings that this lane fills.
+// It was counted as forwarded when it went in, so it counts as served from a
+// ring.
+func (l *lane) takeBack(from []*ring.Consumer) {
+	d := ring.NewDrainer(from)
+	for {
+		l.batch.Prepare(&l.in, burst.Max)
+		n := d.Fill(&l.in, &l.sources)
+		if n == 0 {
+			return
+		}
+		l.block.Add(counters.TakenBack, uint64(n))
+		l.answerRecords(counters.ServedRing, counters.DroppedRing)
+		d.Release()
+	}
+}
+
+// ringBytes is the size of each ring between two generations: 100 ms at
+// 100,000 datagrams of 60 octets a second, and room for the largest datagram.
+const ringBytes = 1 << 20
+
+// RingBytes returns the size of each ring in a matrix of lanes x workers: less
+// where there are many, so that a window does not cost more than about 64 MiB.
+func RingBytes(lanes, workers int) int {
+	n := ringBytes
+	for n > 256<<10 && n*lanes*workers > 64<<20 {
+		n /= 2
+	}
+	return n
+}
+
+var _ = [1]struct{}{}[directory.MaxSlots-counters.NumSlots] // one counter for each slot

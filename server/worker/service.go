@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/dns/auth"
+	"github.com/dnsapp/dnsapp/server/dns/wire"
+	"github.com/dnsapp/dnsapp/server/dns/zone"
+	"github.com/dnsapp/dnsapp/server/identify"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/stream"
+)
+
+// service is what one listener does with its traffic. A new service is one
+// more of these: lanes and listeners know nothing else of it.
+type service interface {
+	// lane returns the handler of datagrams for one lane (numbered within the
+	// worker) with its counters.
+	lane(index int, block *counters.Block) burst.Handler
+
+	// streams returns the handler of connections that this lane accepts.
+	streams(index int, block *counters.Block) stream.Handler
+}
+
+// newServices returns the services of m's listeners, by listener.
+func newServices(m *Manifest, pid int) ([]service, error) {
+	var dns *dnsService
+	all := make([]service, len(m.Config.Listeners))
+	for i, l := range m.Config.Listeners {
+		switch l.Service {
+		case config.ServiceIdentify:
+			all[i] = &identifyService{m: m, pid: pid}
+		case config.ServiceDNS:
+			if dns == nil { // all DNS listeners serve the same zones
+				var err error
+				if dns, err = newDNSService(m, pid); err != nil {
+					return nil, err
+				}
+			}
+			all[i] = dns
+		default:
+			return nil, fmt.Errorf("listener %s: this binary has no service %q", l.Name, l.Service)
+		}
+	}
+	return all, nil
+}
+
+type identifyService struct {
+	m   *Manifest
+	pid int
+}
+
+func (s *identifyService) text(lane int) string {
+	return identify.Text(s.m.Epoch, s.m.Index, lane, s.pid, s.m.Config.Name)
+}
+
+func (s *identifyService) lane(index int, _ *counters.Block) burst.Handler {
+	return identify.NewLane(s.text(index))
+}
+
+func (s *identifyService) streams(index int, _ *counters.Block) stream.Handler {
+	return &stream.Lines{Text: []byte(s.text(index))}
+}
+
+// dnsService answers from zones. Each lane has an engine of its own, because
+// the CHAOS answers name the lane.
+type dnsService struct{ engines []*auth.Engine }
+
+func newDNSService(m *Manifest, pid int) (*dnsService, error) {
+	var zones []*zone.Zone
+	for _, ref := range m.Zones {
+		r, err := shm.MapReadOnly(ref.FD)
+		if err != nil {
+			return nil, fmt.Errorf("zone %s: %w", ref.Name, err)
+		}
+		z, err := zone.Map(r)
+		if err != nil {
+			return nil, fmt.Errorf("zone %s: %w", ref.Name, err)
+		}
+		zones = append(zones, z)
+	}
+	set, err := zone.NewSet(zones)
+	if err != nil {
+		return nil, err
+	}
+	s := new(dnsService)
+	for lane := range m.Config.Lanes {
+		options := auth.Options{
+			MaxUDPSize: m.Config.DNS.MaxUDPSize,
+			Minimal:    m.Config.DNS.MinimalResponses,
+			TCPIdle:    m.Config.DNS.TCPIdle,
+		}
+		if m.Config.DNS.ExposeGeneration {
+			options.Generation = strings.TrimSuffix(identify.Text(m.Epoch, m.Index, lane, pid, m.Config.Name), "\n")
+		}
+		e := auth.New(options)
+		e.SetZones(set)
+		s.engines = append(s.engines, e)
+	}
+	return s, nil
+}
+
+func (s *dnsService) lane(index int, block *counters.Block) burst.Handler {
+	return s.engines[index].NewLane(block)
+}
+
+func (s *dnsService) streams(index int, block *counters.Block) stream.Handler {
+	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.engines[index].NewLane(block)} })
+}
+
+// dnsStream answers queries that came over TCP.
+type dnsStream struct{ lane *auth.Lane }
+
+func (d dnsStream) AnswerStream(dst, query []byte, _ time.Duration) ([]byte, counters.Reason) {
+	return d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
+}

@@ -1,0 +1,397 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/logging"
+	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/stream"
+	"github.com/dnsapp/dnsapp/udpflow/dispatch"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// Worker is the process.
+type Worker struct {
+	log   *slog.Logger
+	m     *Manifest
+	epoch uint32
+	slot  int
+	index int
+
+	link   *Link
+	dir    *directory.Directory
+	view   directory.WorkerView
+	table  *table.Table
+	tables [directory.MaxSlots]*table.Table
+
+	services []service
+	lanes    []*lane
+	sockets  []*netio.UDP // every UDP socket of the generation, by id; nil where it has none
+	rings    *ringReader
+	streams  *stream.Set
+	handlers [][]stream.Handler // by listener and lane
+
+	quit     atomic.Bool
+	draining atomic.Bool
+	stopping atomic.Bool // takes no new work
+	laneEnd  sync.WaitGroup
+}
+
+// Run is the life of the process that the supervisor has started. It returns
+// when the worker has quit, or ctx has ended.
+func Run(ctx context.Context) error {
+	m, err := readManifest(ManifestFD)
+	if err != nil {
+		return err
+	}
+	log := logging.New(m.Config.Log).With("epoch", m.Epoch, "worker", m.Index)
+	w, err := newWorker(m, log)
+	if err != nil {
+		return err
+	}
+	return w.run(ctx)
+}
+
+func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
+	w := &Worker{log: log, m: m, epoch: m.Epoch, slot: m.Slot, index: m.Index}
+	link, err := NewLink(ControlFD)
+	if err != nil {
+		return nil, err
+	}
+	w.link = link
+	r, err := shm.Map(m.Directory)
+	if err != nil {
+		return nil, fmt.Errorf("directory: %w", err)
+	}
+	if w.dir, err = directory.Attach(r); err != nil {
+		return nil, err
+	}
+	w.view = w.dir.Worker(w.slot, w.index)
+	if r, err = shm.Map(m.Counters); err != nil {
+		return nil, fmt.Errorf("counters: %w", err)
+	}
+	blocks, err := counters.Attach(r)
+	if err != nil {
+		return nil, err
+	}
+	for slot, fd := range m.Tables {
+		if fd == 0 {
+			continue
+		}
+		if r, err = shm.Map(fd); err != nil {
+			return nil, fmt.Errorf("flow table of slot %d: %w", slot, err)
+		}
+		if w.tables[slot], err = table.Attach(r); err != nil {
+			return nil, fmt.Errorf("flow table of slot %d: %w", slot, err)
+		}
+	}
+	if w.table = w.tables[w.slot]; w.table == nil {
+		return nil, errors.New("the manifest has no flow table for this generation")
+	}
+	outlets, err := w.outlets()
+	if err != nil {
+		return nil, err
+	}
+	if w.services, err = newServices(m, os.Getpid()); err != nil {
+		return nil, err
+	}
+	w.streams = stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log)
+	return w, w.makeLanes(blocks, outlets)
+}
+
+// outlets returns the rings that lanes of this generation fill, by the slot
+// whose workers empty them.
+func (w *Worker) outlets() ([directory.MaxSlots]*ring.Rings, error) {
+	var out [directory.MaxSlots]*ring.Rings
+	for _, ref := range w.m.Rings {
+		r, err := shm.Map(ref.FD)
+		if err != nil {
+			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
+		}
+		m, err := ring.Attach(r)
+		if err != nil {
+			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
+		}
+		if ref.Producer == w.slot {
+			out[ref.Consumer] = m
+		}
+	}
+	return out, nil
+}
+
+// makeLanes builds the lanes and everything they own.
+func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ring.Rings) error {
+	cfg := w.m.Config
+	w.rings = new(ringReader)
+	for _, ref := range w.m.Rings {
+		if ref.Consumer != w.slot {
+			continue
+		}
+		if err := w.addInbox(ref.Producer, ref.FD); err != nil {
+			return err
+		}
+	}
+	for _, s := range w.m.Sockets {
+		if s.TCP {
+			continue
+		}
+		for int(s.ID) >= len(w.sockets) {
+			w.sockets = append(w.sockets, nil)
+		}
+		w.sockets[s.ID] = netio.NewUDP(s.FD, s.ID, s.Listener, s.Address)
+	}
+	w.handlers = make([][]stream.Handler, len(cfg.Listeners))
+	for i := range cfg.Lanes {
+		l, err := w.makeLane(i, blocks.Block(w.slot, w.index*cfg.Lanes+i), outlets)
+		if err != nil {
+			return fmt.Errorf("lane %d: %w", i, err)
+		}
+		w.lanes = append(w.lanes, l)
+	}
+	w.lanes[0].rings = w.rings
+	return nil
+}
+
+func (w *Worker) makeLane(i int, block *counters.Block, outlets [directory.MaxSlots]*ring.Rings) (*lane, error) {
+	cfg := w.m.Config
+	global := w.index*cfg.Lanes + i
+	if global >= len(w.m.Wakes[w.slot]) {
+		return nil, fmt.Errorf("the manifest has no eventfd for lane %d", global)
+	}
+	l := &lane{
+		log: w.log, worker: w, global: global, block: block,
+		view: w.dir.Lane(w.slot, global),
+		wake: w.m.Wakes[w.slot][global],
+	}
+	var err error
+	if l.poller, err = netio.NewPoller(); err != nil {
+		return nil, err
+	}
+	if err = l.poller.Add(l.wake, tokenWake); err != nil {
+		return nil, err
+	}
+	if l.batch, err = netio.NewBatch(); err != nil {
+		return nil, err
+	}
+	setup := dispatch.Setup{
+		Slot: w.slot, Worker: w.index, Block: block, Tables: w.tables,
+		Wake: func(slot, worker int) { w.wakeWorker(slot, worker) },
+	}
+	for slot, rings := range outlets {
+		if rings == nil {
+			continue
+		}
+		if global >= rings.Lanes() {
+			return nil, fmt.Errorf("rings to slot %d have %d lanes", slot, rings.Lanes())
+		}
+		for consumer := range rings.Workers() {
+			setup.Outlets[slot] = append(setup.Outlets[slot], rings.Producer(global, consumer))
+		}
+	}
+	l.split = dispatch.New(setup)
+	for n, svc := range w.services {
+		l.handlers = append(l.handlers, svc.lane(i, block))
+		w.handlers[n] = append(w.handlers[n], svc.streams(i, block))
+	}
+	for _, s := range w.m.Sockets {
+		switch {
+		case s.TCP:
+			l.tcp = append(l.tcp, &tcpSocket{fd: s.FD, id: s.ID, listener: s.Listener})
+		case s.Lane == global:
+			l.udp = append(l.udp, &udpSocket{
+				UDP:      w.sockets[s.ID],
+				dispatch: cfg.Listeners[s.Listener].Affinity == config.AffinityFlow,
+			})
+		}
+	}
+	return l, nil
+}
+
+// socket returns the UDP socket with this id, nil if the generation has none.
+func (w *Worker) socket(id uint32) *netio.UDP {
+	if int(id) < len(w.sockets) {
+		return w.sockets[id]
+	}
+	return nil
+}
+
+// addInbox makes the worker read the rings in the region behind fd, which the
+// lanes of the generation in slot fill.
+func (w *Worker) addInbox(slot, fd int) error {
+	r, err := shm.Map(fd)
+	if err != nil {
+		return fmt.Errorf("rings from slot %d: %w", slot, err)
+	}
+	rings, err := ring.Attach(r)
+	if err != nil {
+		return errors.Join(fmt.Errorf("rings from slot %d: %w", slot, err), r.Close())
+	}
+	if w.index >= rings.Workers() {
+		return errors.Join(fmt.Errorf("rings from slot %d are for %d workers", slot, rings.Workers()), r.Close())
+	}
+	w.rings.add(inbox{Inbox: rings.Inbox(w.index), epoch: w.dir.Generation(slot).Epoch, slot: slot})
+	return nil
+}
+
+// wakeWorker hastens the lane that empties the rings of a worker.
+func (w *Worker) wakeWorker(slot, worker int) {
+	g := w.dir.Generation(slot)
+	if lane := worker * g.Lanes; lane < len(w.m.Wakes[slot]) {
+		netio.Wake(w.m.Wakes[slot][lane])
+	}
+}
+
+// wakeOwners hastens the lane with this number of the generation that owns the
+// wire.
+func (w *Worker) wakeOwners(epoch uint32, lane int) {
+	for slot := range directory.MaxSlots {
+		if w.dir.Generation(slot).Epoch == epoch && lane < len(w.m.Wakes[slot]) {
+			netio.Wake(w.m.Wakes[slot][lane])
+		}
+	}
+}
+
+// wakeLanes hastens every lane of this worker.
+func (w *Worker) wakeLanes() {
+	for _, l := range w.lanes {
+		netio.Wake(l.wake)
+	}
+}
+
+// serveConn takes over an accepted connection.
+func (w *Worker) serveConn(fd, listener, lane int, block *counters.Block) {
+	f := os.NewFile(uintptr(fd), "connection")
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		w.log.Error("taking over a connection", "error", err)
+		return
+	}
+	w.streams.Serve(c, block, w.handlers[listener][lane])
+}
+
+// run serves until the supervisor, or a signal, ends the worker.
+func (w *Worker) run(ctx context.Context) error {
+	failed := make(chan error, len(w.lanes))
+	for _, l := range w.lanes {
+		w.laneEnd.Go(func() {
+			if err := l.run(); err != nil {
+				failed <- fmt.Errorf("lane %d: %w", l.global, err)
+			}
+		})
+	}
+	quit := make(chan struct{})
+	go w.obey(quit)
+	w.view.SetReady(w.epoch, os.Getpid())
+	if err := w.link.Send(Message{Op: OpReady}); err != nil {
+		w.log.Warn("the supervisor is gone", "error", err)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-quit:
+	case err = <-failed: // never expected: the supervisor starts another
+	}
+	w.quit.Store(true)
+	w.wakeLanes()
+	if err == nil {
+		w.laneEnd.Wait()
+	}
+	w.streams.Close()
+	return err
+}
+
+// obey carries out what the supervisor says.
+func (w *Worker) obey(quit chan<- struct{}) {
+	for {
+		m, fds, err := w.link.Receive()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, unix.ECONNRESET):
+			w.log.Warn("the supervisor is gone: serving on without it")
+			return
+		case err != nil:
+			w.log.Error("control message", "error", err)
+			continue
+		}
+		switch m.Op {
+		case OpWindow:
+			if len(fds) != 1 {
+				w.log.Error("window without its rings", "descriptors", len(fds))
+				break
+			}
+			if err := w.addInbox(m.Producer, fds[0]); err != nil {
+				w.log.Error("opening a window", "error", err)
+				break
+			}
+			fds = nil
+			w.wakeLanes()
+		case OpDrain:
+			w.streams.Drain()
+			if !w.draining.Swap(true) {
+				go w.reportDrain()
+			}
+		case OpRelease:
+			w.rings.release.Store(m.Window)
+			w.wakeLanes()
+		case OpStop:
+			w.stopping.Store(true)
+			w.wakeLanes()
+		case OpQuit:
+			close(quit)
+			return
+		default:
+			w.log.Error("unknown control message", "op", m.Op)
+		}
+		closeAll(fds)
+	}
+}
+
+// drainInterval is how often a draining worker looks at what can end without
+// an event.
+const drainInterval = time.Second
+
+// reportDrain writes drain reports until the process ends: at once, whenever a
+// connection has ended, and when the newest flow can have aged.
+func (w *Worker) reportDrain() {
+	timer := time.NewTimer(0)
+	for {
+		select {
+		case <-timer.C:
+		case <-w.streams.Changed():
+		}
+		r := directory.Report{Asked: w.view.DrainAsked()}
+		if !w.stopping.Load() { // with the wire given up, no flow can go on
+			flows, idle := w.table.Scan(w.index, mono.Millis())
+			r.Flows, r.IdleMs = uint32(flows), idle
+		}
+		conns, queries := w.streams.Open()
+		r.TCP, r.Queries = uint32(conns), uint32(queries)
+		w.view.SetReport(r)
+		if err := w.link.Send(Message{Op: OpReport}); err != nil {
+			w.log.Debug("drain report", "error", err)
+		}
+		next := drainInterval
+		if r.Flows > 0 {
+			left := w.table.Idle() - time.Duration(r.IdleMs)*time.Millisecond
+			next = min(next, max(left+time.Millisecond, time.Millisecond))
+		}
+		timer.Reset(next)
+	}
+}

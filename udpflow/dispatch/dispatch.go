@@ -1,0 +1,193 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/udpflow/flow"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// Setup is what one lane dispatches with.
+type Setup struct {
+	Slot   int // of this generation
+	Worker int // of this generation; the owner it records
+	Block  *counters.Block
+
+	// Tables are the flow tables by slot; that of Slot is required. All share
+	// one secret.
+	Tables [directory.MaxSlots]*table.Table
+
+	// Outlets are, by slot, the rings that this lane fills, by worker of that
+	// slot's generation; nil where there are none. Those of Slot lead to
+	// siblings.
+	Outlets [directory.MaxSlots][]*ring.Producer
+
+	// Wake hastens the worker, when its reader sleeps.
+	Wake func(slot, worker int)
+}
+
+// Lane dispatches for one lane. It belongs to that lane's goroutine.
+type Lane struct {
+	Setup
+	mine   *table.Table
+	secret flow.Secret
+
+	drains [directory.MaxSlots - 1]drain // the first n, newest epoch first
+	n      int
+	gone   [directory.MaxSlots]uint64 // dead workers by slot, a bit each
+
+	pushed [directory.MaxSlots]uint64 // rings that hold unpublished records, by worker
+	back   []*ring.Consumer           // rings of dead owners that hold records
+}
+
+// drain is a generation whose window is open.
+type drain struct {
+	table  *table.Table
+	slot   int
+	epoch  uint32
+	window uint32
+}
+
+// New returns the dispatcher of one lane. It knows of no other generation until
+// Look.
+func New(s Setup) *Lane {
+	mine := s.Tables[s.Slot]
+	return &Lane{Setup: s, mine: mine, secret: mine.Secret()}
+}
+
+// Look reads the generation slots: which of them have a window open, and which
+// workers are dead. The lane calls it at a boundary whenever they have changed.
+func (l *Lane) Look(dir *directory.Directory) {
+	l.n = 0
+	l.back = l.back[:0]
+	own := dir.Generation(l.Slot)
+	for slot := range directory.MaxSlots {
+		g := dir.Generation(slot)
+		l.gone[slot] = 0
+		if g.State == directory.Free {
+			continue
+		}
+		for w := range g.Workers {
+			if dir.Worker(slot, w).IsGone() {
+				l.gone[slot] |= 1 << w
+			}
+		}
+		if slot == l.Slot || g.Epoch >= own.Epoch || g.Window == 0 || l.Tables[slot] == nil || l.Outlets[slot] == nil {
+			continue
+		}
+		l.lookAtDead(slot)
+		at := l.n
+		for at > 0 && l.drains[at-1].epoch < g.Epoch {
+			l.drains[at] = l.drains[at-1]
+			at--
+		}
+		l.drains[at] = drain{table: l.Tables[slot], slot: slot, epoch: g.Epoch, window: g.Window}
+		l.n++
+	}
+}
+
+// lookAtDead finds what workers of a draining generation have died over. They
+// are not started again, so nobody else reads their rings.
+func (l *Lane) lookAtDead(slot int) {
+	for w, out := range l.Outlets[slot] {
+		if l.gone[slot]>>w&1 == 0 {
+			continue
+		}
+		if c := out.TakeBack(); !c.Empty() {
+			l.back = append(l.back, c)
+		}
+	}
+}
+
+// TakenBack returns, until the next Look, the rings whose records fall to this
+// lane because their owner is dead. They are to be served here without another
+// look.
+func (l *Lane) TakenBack() []*ring.Consumer { return l.back }
+
+// Split gives the datagrams of b that belong to others into their rings, and
+// leaves in b, in their order, those to serve here. It counts the former.
+func (l *Lane) Split(b *burst.Burst) {
+	now := uint32(b.Now / int64(time.Millisecond))
+	kept := 0
+	for i := range b.N {
+		if !l.serveHere(&b.Packets[i], b.Now, now) {
+			continue
+		}
+		if kept != i {
+			b.Packets[kept], b.Packets[i] = b.Packets[i], b.Packets[kept]
+		}
+		kept++
+	}
+	if kept != b.N {
+		l.publish()
+		b.N = kept
+	}
+}
+
+// serveHere applies the rules to one datagram.
+func (l *Lane) serveHere(p *burst.Packet, stamp int64, now uint32) bool {
+	hash := flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
+	var outcome table.Outcome
+	var owner int
+	if l.n == 0 {
+		outcome, owner = l.mine.Record(hash, l.Worker, now)
+	} else if outcome, owner = l.mine.Refresh(hash, l.Worker, now); outcome == table.Absent {
+		for i := range l.n {
+			d := &l.drains[i]
+			if w, alive := d.table.Find(hash, now); alive && w < len(l.Outlets[d.slot]) && d.table.Valid(w, d.window) {
+				if l.push(d.slot, w, p, stamp) {
+					d.table.Touch(hash, now)
+					l.Block.Add(counters.ForwardedTo+counters.ID(d.slot), 1)
+				}
+				return false
+			}
+		}
+		outcome, owner = l.mine.Record(hash, l.Worker, now)
+	}
+	switch outcome {
+	case table.Sibling:
+		if l.gone[l.Slot]>>owner&1 != 0 || owner >= len(l.Outlets[l.Slot]) {
+			l.mine.Adopt(hash, owner, l.Worker, now)
+			return true
+		}
+		if l.push(l.Slot, owner, p, stamp) {
+			l.mine.Touch(hash, now)
+			l.Block.Add(counters.Sibling, 1)
+		}
+		return false
+	case table.NotRecorded:
+		l.Block.Add(counters.NotRecorded, 1)
+	}
+	return true
+}
+
+// push puts p into the ring of a worker. A full ring drops p, and counts it.
+func (l *Lane) push(slot, worker int, p *burst.Packet, stamp int64) bool {
+	if !l.Outlets[slot][worker].Push(p, stamp, 0) {
+		l.Block.Add(counters.Dropped+counters.ID(counters.DropRingFull), 1)
+		return false
+	}
+	l.pushed[slot] |= 1 << worker
+	return true
+}
+
+// publish shows the consumers what was pushed, and wakes those that sleep.
+func (l *Lane) publish() {
+	for slot := range l.pushed {
+		for worker := 0; l.pushed[slot] != 0; worker++ {
+			if l.pushed[slot]>>worker&1 == 0 {
+				continue
+			}
+			l.pushed[slot] &^= 1 << worker
+			out := l.Outlets[slot][worker]
+			out.Publish()
+			if out.NeedsWake() {
+				l.Wake(slot, worker)
+			}
+		}
+	}
+}
