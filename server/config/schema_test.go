@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/miekg/dns"
 )
 
 // rewriting reports whether the tests were run with -rewrite, the flag of
@@ -285,6 +286,33 @@ func TestManualExamples(t *testing.T) {
 		sys.env = environment([]string{"POD_NAME=pod-1"})
 		if _, err := loadText(t, dir, "manual.yaml", text, sys); err != nil {
 			t.Errorf("%v\nin:\n%s", err, text)
+		}
+	}
+}
+
+// The zone of the quickstart is a zone: one SOA, no errors.
+func TestExampleZone(t *testing.T) {
+	f, err := os.Open(atRoot("configs/zones/example.com.zone"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	types := map[uint16]int{}
+	p := dns.NewZoneParser(f, "", f.Name())
+	for rr, ok := p.Next(); ok; rr, ok = p.Next() {
+		types[rr.Header().Rrtype]++
+		if !dns.IsSubDomain("example.com.", rr.Header().Name) {
+			t.Errorf("%v: out of the zone", rr)
+		}
+	}
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for typ, least := range map[uint16]int{
+		dns.TypeSOA: 1, dns.TypeNS: 4, dns.TypeA: 10, dns.TypeAAAA: 5, dns.TypeMX: 2, dns.TypeTXT: 3, dns.TypeCNAME: 2, dns.TypeSRV: 2, dns.TypeCAA: 2,
+	} {
+		if types[typ] < least {
+			t.Errorf("%d records of type %s, want %d", types[typ], dns.TypeToString[typ], least)
 		}
 	}
 }
