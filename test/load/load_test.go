@@ -290,3 +290,33 @@ func TestHistogram(t *testing.T) {
 		t.Errorf("the longest duration reads %v", h.Quantile(1))
 	}
 }
+
+// A closed-loop run counts what is answered, what is wrong and what is lost.
+func TestSaturation(t *testing.T) {
+	target := serveUDP(t, "127.0.0.1", func(n int, q []byte) [][]byte {
+		switch {
+		case n == 500:
+			return nil
+		case n%100 == 99:
+			return answers(NXDomain)(n, q)
+		}
+		return answers(NoError)(n, q)
+	})
+	var began, ended bool
+	r, err := Saturation{
+		Target: target, Sockets: 2, Queries: []Query{{Name: "a.example", Type: 1}, {Name: "b.example", Type: 1}},
+		Length: 2 * lostAfter, Begin: func() { began = true }, End: func() { ended = true },
+	}.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !began || !ended || r.Answered < 500 || r.Elapsed < 2*lostAfter {
+		t.Errorf("%+v, began %v, ended %v", r, began, ended)
+	}
+	if low, high := r.Answered/100-2, r.Answered/100+2; r.Wrong < low || r.Wrong > high {
+		t.Errorf("%d wrong answers of %d, want one in a hundred", r.Wrong, r.Answered)
+	}
+	if r.Lost != 1 {
+		t.Errorf("%d queries lost, want 1", r.Lost)
+	}
+}

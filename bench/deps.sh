@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Installs the servers that dnsapp is compared with, from Debian, without
+# starting them.
+set -euo pipefail
+
+missing=()
+command -v knotd >/dev/null || missing+=(knot)
+[ -x /usr/sbin/nsd ] || missing+=(nsd)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	echo "bench: not installed and not mine to install: ${missing[*]}" >&2
+	exit 1
+fi
+
+# Debian starts a daemon when it is installed, unless this file forbids it.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod +x "$policy"
+	trap 'rm -f "$policy"' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+echo "bench: installing ${missing[*]}" >&2
+install=(apt-get install -y -qq --no-install-recommends "${missing[@]}")
+"${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}" >/dev/null; }

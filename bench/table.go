@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// table gathers the samples.
+type table struct {
+	o        options
+	when     time.Time
+	versions map[string]string
+	order    []string // of the servers
+	samples  map[string]map[int][]sample
+	memory   map[string][]float64 // MiB of all processes
+}
+
+func newTable(o options) *table {
+	return &table{
+		o: o, when: time.Now(), versions: map[string]string{}, samples: map[string]map[int][]sample{}, memory: map[string][]float64{},
+	}
+}
+
+func (t *table) add(server string, rate int, s sample) {
+	if t.samples[server] == nil {
+		t.samples[server] = map[int][]sample{}
+		t.order = append(t.order, server)
+	}
+	t.samples[server][rate] = append(t.samples[server][rate], s)
+}
+
+// reference is the server that the ratios are against.
+const reference = "Knot DNS"
+
+// String returns the table as Markdown.
+func (t *table) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# CPU per query, %s\n\n", t.when.Format("2006-01-02 15:04"))
+	fmt.Fprintf(&b, "UDP over loopback, %d names, a tenth of the queries for names that do not exist; server on processor %d, generator on %d;\n",
+		t.o.names, serverCPU, generatorCPU)
+	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses). %s.\n\n", t.o.rounds, t.o.length, machine())
+	for _, s := range t.order {
+		fmt.Fprintf(&b, "* %s: %s\n", s, t.versions[s])
+	}
+	for _, rate := range t.o.rates {
+		if rate == 0 {
+			b.WriteString("\n## As many as it answers\n\n| server | q/s | CPU us per query | of Knot's | lost | PSS MiB |\n|---|---|---|---|---|---|\n")
+		} else {
+			fmt.Fprintf(&b, "\n## %d queries/s\n\n| server | CPU us per query | of Knot's | lost | p50 us | p99 us |\n|---|---|---|---|---|---|\n", rate)
+		}
+		base, _, _ := spread(t.pick(reference, rate, perQuery))
+		for _, s := range t.order {
+			cost, low, high := spread(t.pick(s, rate, perQuery))
+			costs := fmt.Sprintf("%.2f (%.2f to %.2f) | %.2f", cost, low, high, cost/base)
+			lost := 0.0
+			for _, n := range t.pick(s, rate, func(s sample) float64 { return float64(s.lost) }) {
+				lost += n
+			}
+			if rate == 0 {
+				qps, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return s.rate }))
+				mem, _, _ := spread(t.memory[s])
+				fmt.Fprintf(&b, "| %s | %.0f | %s | %.0f | %.1f |\n", s, qps, costs, lost, mem)
+				continue
+			}
+			p50, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return float64(s.p50) / 1e3 }))
+			p99, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return float64(s.p99) / 1e3 }))
+			fmt.Fprintf(&b, "| %s | %s | %.0f | %.0f | %.0f |\n", s, costs, lost, p50, p99)
+		}
+	}
+	return b.String()
+}
+
+func perQuery(s sample) float64 { return float64(s.perQuery) / 1e3 }
+
+func (t *table) pick(server string, rate int, f func(sample) float64) []float64 {
+	list := t.samples[server][rate]
+	out := make([]float64, len(list))
+	for i, s := range list {
+		out[i] = f(s)
+	}
+	return out
+}
+
+// spread returns the median, the lowest and the highest of a list, zeros of an
+// empty one.
+func spread(list []float64) (median, low, high float64) {
+	if len(list) == 0 {
+		return 0, 0, 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]
+}
+
+// machine describes what was measured on.
+func machine() string {
+	var u unix.Utsname
+	kernel := "an unknown kernel"
+	if unix.Uname(&u) == nil {
+		kernel = "Linux " + unix.ByteSliceToString(u.Release[:])
+	}
+	model := "unknown processor"
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d x %s, %s", kernel, processors(), model, runtime.Version())
+}
+
+// processors returns how many processors are online, whatever this process is
+// pinned to.
+func processors() int {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return runtime.NumCPU()
+	}
+	n := -1 // the first line is the sum
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "cpu") {
+			n++
+		}
+	}
+	return n
+}
