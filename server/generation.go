@@ -362,6 +362,19 @@ func (s *Supervisor) fold(g *generation) {
 	s.sockets.release(g.uses)
 	s.gens[slot] = nil
 	s.discard(g)
+	for _, o := range s.gens { // younger ones may have its table mapped
+		if o == nil {
+			continue
+		}
+		for _, p := range o.workers {
+			if p.link == nil {
+				continue
+			}
+			if err := p.link.Send(worker.Message{Op: worker.OpClosed, Producer: slot}); err != nil {
+				s.log.Debug("telling a worker that a generation is gone", "error", err)
+			}
+		}
+	}
 }
 
 // discard closes what only g used.

@@ -9,6 +9,5 @@
 //	accepted --> serving --(idle, client's FIN, drain, limit)--> lingering --> closed
 //
 // A draining Set shortens the idle time of every connection to DrainIdle and
-// leaves busy ones alone. DNS answers over TCP tell clients that understand it
-// to go (edns-tcp-keepalive with time-out 0, RFC 7828 3.4).
+// leaves busy ones alone; it is for the service to tell its clients to go.
 package stream

@@ -11,11 +11,9 @@ import (
 
 // Answerer answers DNS messages. One is used by one goroutine at a time.
 type Answerer interface {
-	// AnswerStream appends to dst the answer to query that came over TCP. With
-	// keepalive it tells a client that sent the option how long its connection
-	// may be idle (RFC 7828); 0 asks the client to close it. An answer not given
-	// has its reason.
-	AnswerStream(dst, query []byte, keepalive time.Duration) ([]byte, counters.Reason)
+	// AnswerStream appends to dst the answer to query, which came over TCP. An
+	// answer not given has its reason.
+	AnswerStream(dst, query []byte) ([]byte, counters.Reason)
 }
 
 // Messages serves DNS over TCP (RFC 7766): any number of queries a connection,
@@ -120,14 +118,10 @@ func (m *Messages) answer(c *Conn, in []byte) (used int, err error) {
 		query := in[used+lengthSize : used+n]
 		used += n
 		c.Block.Add(counters.TCPQueries, 1)
-		keepalive := c.Idle()
-		if c.Draining() {
-			keepalive = 0
-		}
 		start := len(x.out)
 		x.out = append(x.out, 0, 0)
 		began := time.Now()
-		out, drop := x.answerer.AnswerStream(x.out, query, keepalive)
+		out, drop := x.answerer.AnswerStream(x.out, query)
 		if drop != counters.NotDropped {
 			x.out = x.out[:start]
 			c.Block.Add(counters.DroppedTCP+counters.ID(drop), 1)

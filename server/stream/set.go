@@ -130,12 +130,6 @@ func (c *Conn) Begin() { c.set.queries.Add(1) }
 // End ends what Begin began.
 func (c *Conn) End() { c.set.queries.Add(-1) }
 
-// Draining reports whether the client should go.
-func (c *Conn) Draining() bool { return c.set.draining.Load() }
-
-// Idle returns how long a connection may be idle when nothing drains.
-func (c *Conn) Idle() time.Duration { return c.set.idle }
-
 // WriteAnswer writes b within a bounded time.
 func (c *Conn) WriteAnswer(b []byte) error {
 	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {

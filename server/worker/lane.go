@@ -199,6 +199,7 @@ func (l *lane) stayParked() {
 // generation's to read, and which draining generations own flows.
 func (l *lane) lookAtSlots() {
 	l.version = l.view.Version()
+	l.worker.forget(l)
 	l.split.Look(l.worker.dir)
 	if back := l.split.TakenBack(); len(back) > 0 {
 		l.takeBack(back)

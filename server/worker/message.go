@@ -19,6 +19,7 @@ const (
 	OpWindow  Op = "window"  // a window has opened: Producer's lanes may fill the rings that come with it
 	OpDrain   Op = "drain"   // report what is left to serve until nothing is
 	OpRelease Op = "release" // empty the rings of Window for the last time
+	OpClosed  Op = "closed"  // the older generation in slot Producer is gone
 	OpStop    Op = "stop"    // take no new work
 	OpQuit    Op = "quit"    // exit
 )
@@ -34,7 +35,7 @@ const (
 // descriptors.
 type Message struct {
 	Op       Op     `json:"op"`
-	Producer int    `json:"producer,omitempty"` // slot
+	Producer int    `json:"producer,omitempty"` // slot of the generation it is about
 	Window   uint32 `json:"window,omitempty"`
 }
 

@@ -8,14 +8,16 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
 )
 
 // inbox is the rings that one generation fills for this worker.
 type inbox struct {
 	*ring.Inbox
-	epoch uint32
-	slot  int
+	region *shm.Region
+	epoch  uint32
+	slot   int
 }
 
 // ringReader empties the rings of its worker. It belongs to the worker's first
@@ -47,6 +49,14 @@ func (r *ringReader) look() {
 	list := r.inboxes.Load()
 	if list == r.seen {
 		return
+	}
+	if r.seen != nil { // those of a generation that was given up
+		for _, old := range *r.seen {
+			if !slices.ContainsFunc(*list, func(in inbox) bool { return in.region == old.region }) {
+				// Nothing else uses it; a failure to unmap has no remedy.
+				_ = old.region.Close()
+			}
+		}
 	}
 	r.seen = list
 	r.slots = nil

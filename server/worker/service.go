@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/config"
@@ -25,6 +24,10 @@ type service interface {
 
 	// streams returns the handler of connections that this lane accepts.
 	streams(index int, block *counters.Block) stream.Handler
+
+	// drain begins the end of its connections: clients that can be asked to go
+	// are asked.
+	drain()
 }
 
 // newServices returns the services of m's listeners, by listener.
@@ -66,6 +69,8 @@ func (s *identifyService) lane(index int, _ *counters.Block) burst.Handler {
 func (s *identifyService) streams(index int, _ *counters.Block) stream.Handler {
 	return &stream.Lines{Text: []byte(s.text(index))}
 }
+
+func (s *identifyService) drain() {}
 
 // dnsService answers from zones. Each lane has an engine of its own, because
 // the CHAOS answers name the lane.
@@ -113,9 +118,15 @@ func (s *dnsService) streams(index int, block *counters.Block) stream.Handler {
 	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.engines[index].NewLane(block)} })
 }
 
+func (s *dnsService) drain() {
+	for _, e := range s.engines {
+		e.Leave()
+	}
+}
+
 // dnsStream answers queries that came over TCP.
 type dnsStream struct{ lane *auth.Lane }
 
-func (d dnsStream) AnswerStream(dst, query []byte, _ time.Duration) ([]byte, counters.Reason) {
+func (d dnsStream) AnswerStream(dst, query []byte) ([]byte, counters.Reason) {
 	return d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
 }

@@ -40,6 +40,7 @@ type Worker struct {
 	view   directory.WorkerView
 	table  *table.Table
 	tables [directory.MaxSlots]*table.Table
+	older  [directory.MaxSlots]older // what the lanes use of older generations
 
 	services []service
 	lanes    []*lane
@@ -57,6 +58,9 @@ type Worker struct {
 // Run is the life of the process that the supervisor has started. It returns
 // when the worker has quit, or ctx has ended.
 func Run(ctx context.Context) error {
+	// Else it would be called "exe", after the path it was executed by. It is
+	// served as well under that name, so an error does not matter.
+	_ = os.WriteFile("/proc/self/comm", []byte("dnsapp-worker"), 0)
 	m, err := readManifest(ManifestFD)
 	if err != nil {
 		return err
@@ -101,6 +105,7 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 		if w.tables[slot], err = table.Attach(r); err != nil {
 			return nil, fmt.Errorf("flow table of slot %d: %w", slot, err)
 		}
+		w.older[slot].regions = append(w.older[slot].regions, r)
 	}
 	if w.table = w.tables[w.slot]; w.table == nil {
 		return nil, errors.New("the manifest has no flow table for this generation")
@@ -121,6 +126,9 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 func (w *Worker) outlets() ([directory.MaxSlots]*ring.Rings, error) {
 	var out [directory.MaxSlots]*ring.Rings
 	for _, ref := range w.m.Rings {
+		if ref.Producer != w.slot {
+			continue
+		}
 		r, err := shm.Map(ref.FD)
 		if err != nil {
 			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
@@ -129,11 +137,34 @@ func (w *Worker) outlets() ([directory.MaxSlots]*ring.Rings, error) {
 		if err != nil {
 			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
 		}
-		if ref.Producer == w.slot {
-			out[ref.Consumer] = m
-		}
+		out[ref.Consumer] = m
+		w.older[ref.Consumer].regions = append(w.older[ref.Consumer].regions, r)
 	}
 	return out, nil
+}
+
+// older is what the lanes share of one older generation: its flow table and
+// the rings to its workers. When it is gone each lane lets go of them at a
+// boundary, and the last one unmaps them.
+type older struct {
+	regions []*shm.Region
+	closed  atomic.Bool
+	letGo   atomic.Int32 // lanes that have
+}
+
+// forget makes lane l let go of the generations that are gone.
+func (w *Worker) forget(l *lane) {
+	for slot := range w.older {
+		o := &w.older[slot]
+		if !o.closed.Load() || !l.split.Forget(slot) || int(o.letGo.Add(1)) < len(w.lanes) {
+			continue
+		}
+		for _, r := range o.regions {
+			if err := r.Close(); err != nil {
+				w.log.Error("closing a region", "slot", slot, "error", err)
+			}
+		}
+	}
 }
 
 // makeLanes builds the lanes and everything they own.
@@ -246,7 +277,7 @@ func (w *Worker) addInbox(slot, fd int) error {
 	if w.index >= rings.Workers() {
 		return errors.Join(fmt.Errorf("rings from slot %d are for %d workers", slot, rings.Workers()), r.Close())
 	}
-	w.rings.add(inbox{Inbox: rings.Inbox(w.index), epoch: w.dir.Generation(slot).Epoch, slot: slot})
+	w.rings.add(inbox{Inbox: rings.Inbox(w.index), region: r, epoch: w.dir.Generation(slot).Epoch, slot: slot})
 	return nil
 }
 
@@ -343,6 +374,9 @@ func (w *Worker) obey(quit chan<- struct{}) {
 			fds = nil
 			w.wakeLanes()
 		case OpDrain:
+			for _, svc := range w.services {
+				svc.drain()
+			}
 			w.streams.Drain()
 			if !w.draining.Swap(true) {
 				go w.reportDrain()
@@ -350,6 +384,11 @@ func (w *Worker) obey(quit chan<- struct{}) {
 		case OpRelease:
 			w.rings.release.Store(m.Window)
 			w.wakeLanes()
+		case OpClosed:
+			if m.Producer >= 0 && m.Producer < directory.MaxSlots && m.Producer != w.slot {
+				w.older[m.Producer].closed.Store(true)
+				w.wakeLanes()
+			}
 		case OpStop:
 			w.stopping.Store(true)
 			w.wakeLanes()

@@ -90,6 +90,16 @@ func (l *Lane) Look(dir *directory.Directory) {
 	}
 }
 
+// Forget drops the table of an older generation that is gone, and the rings to
+// it, for good. It reports whether the lane still had them; they are not used
+// any more when it returns.
+func (l *Lane) Forget(slot int) bool {
+	had := l.Tables[slot] != nil
+	l.Tables[slot], l.Outlets[slot] = nil, nil
+	l.n, l.back = 0, l.back[:0] // until the next Look
+	return had
+}
+
 // lookAtDead finds what workers of a draining generation have died over. They
 // are not started again, so nobody else reads their rings.
 func (l *Lane) lookAtDead(slot int) {

@@ -61,7 +61,10 @@ func (e *Engine) optionsFor(opt *wire.EDNS, t counters.Transport) []byte {
 	if opt.Keepalive && t == counters.TCP {
 		i |= 2
 	}
-	return e.options[i]
+	if e.leave.Load() {
+		return e.options[1][i]
+	}
+	return e.options[0][i]
 }
 
 // query answers a well-formed query of opcode QUERY.

@@ -34,9 +34,10 @@ type Engine struct {
 	maxUDP  int
 	minimal bool
 	chaos   []chaosName
-	// options are the EDNS options of an answer, in wire form, by what was
-	// asked for: bit 0 NSID, bit 1 keepalive.
-	options [4][]byte
+	// options are the EDNS options of an answer, in wire form, by whether clients
+	// shall leave and by what was asked for: bit 0 NSID, bit 1 keepalive.
+	options [2][4][]byte
+	leave   atomic.Bool
 }
 
 // New returns an engine that has no zones yet and refuses every query.
@@ -49,17 +50,28 @@ func New(o Options) *Engine {
 	e.addChaos(o.Version, "version.bind.", "version.server.")
 	e.addChaos(o.Identity, "id.server.", "hostname.bind.")
 	e.addChaos(o.Generation, "generation.dnsapp.")
-	for i := range e.options {
-		if i&1 != 0 && o.Identity != "" {
-			e.options[i] = appendOption(e.options[i], wire.OptionNSID, []byte(o.Identity))
-		}
-		if i&2 != 0 && o.TCPIdle > 0 {
-			tenths := min(o.TCPIdle/(100*time.Millisecond), 1<<16-1)
-			e.options[i] = appendOption(e.options[i], wire.OptionKeepalive, binary.BigEndian.AppendUint16(nil, uint16(tenths)))
+	for leave := range e.options {
+		for i := range e.options[leave] {
+			opts := &e.options[leave][i]
+			if i&1 != 0 && o.Identity != "" {
+				*opts = appendOption(*opts, wire.OptionNSID, []byte(o.Identity))
+			}
+			if i&2 != 0 && o.TCPIdle > 0 {
+				tenths := min(o.TCPIdle/(100*time.Millisecond), 1<<16-1)
+				if leave == 1 {
+					tenths = 0
+				}
+				*opts = appendOption(*opts, wire.OptionKeepalive, binary.BigEndian.AppendUint16(nil, uint16(tenths)))
+			}
 		}
 	}
 	return e
 }
+
+// Leave makes every answer over TCP ask clients that understand it to close
+// their connection when they have all answers (keepalive time-out 0, RFC 7828
+// 3.4). There is no way back.
+func (e *Engine) Leave() { e.leave.Store(true) }
 
 func appendOption(dst []byte, code uint16, data []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, code)
