@@ -67,15 +67,21 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		full := join(path, name.Value)
-		if name.Kind != yaml.ScalarNode || name.Anchor != "" {
-			c.report(at(name, path), fault{"has a key that is not a name", "write one of " + names(k)})
+		if name.Kind != yaml.ScalarNode {
+			c.report(at(name, path), fault{"has a key that is " + nodeKind(name), "write one of " + names(k)})
+			continue
+		}
+		if !c.plain(name, full) {
 			continue
 		}
 		child := k.child(name.Value)
 		if child == nil {
 			near := nearest(strings.ToLower(name.Value), keyNames(k))
 			c.report(at(name, full), unknown(name, k, near))
-			meant[near] = true
+			if near != "" {
+				meant[near] = true
+				c.wrong[join(path, near)] = true
+			}
 			continue
 		}
 		if line, twice := first[name.Value]; twice {
@@ -104,11 +110,23 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 	return values
 }
 
+// plain reports what makes n mean something else than its line says.
+func (c *checker) plain(n *yaml.Node, path string) bool {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		c.report(at(n, path), fault{"uses a YAML anchor or alias", "write the value out"})
+	case n.Style&yaml.TaggedStyle != 0:
+		c.report(at(n, path), fault{"uses the YAML tag " + strconv.Quote(n.Tag), "leave it out"})
+	default:
+		return true
+	}
+	return false
+}
+
 // value returns the value of n for k, or false after it has reported why there
 // is none.
 func (c *checker) value(n *yaml.Node, k *key, path string) (any, bool) {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		c.report(at(n, path), fault{"uses a YAML anchor or alias", "write the value out"})
+	if !c.plain(n, path) {
 		return nil, false
 	}
 	if isNull(n) {
@@ -157,10 +175,9 @@ func (c *checker) list(n *yaml.Node, k *key, path string) (any, bool) {
 		if k.kind == kindObjects {
 			values[i] = map[string]any{}
 			switch {
-			case e.Kind == yaml.MappingNode && e.Anchor == "":
+			case !c.plain(e, entry):
+			case e.Kind == yaml.MappingNode:
 				values[i] = c.object(e, k, entry)
-			case e.Kind == yaml.AliasNode || e.Anchor != "":
-				c.report(at(e, entry), fault{"uses a YAML anchor or alias", "write the value out"})
 			default:
 				c.report(at(e, entry), fault{"is " + nodeKind(e), "write " + k.entry()})
 			}
@@ -269,7 +286,7 @@ func names(k *key) string {
 }
 
 func join(path, name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		name = strconv.Quote(name) // an unknown key may be anything; a Problem is one line
 	}
 	if path == "" {

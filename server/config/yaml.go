@@ -20,7 +20,7 @@ func (c *checker) parse(data []byte) *yaml.Node {
 	if !c.printable(data) {
 		return nil
 	}
-	c.lines = 1 + len(lineBreak.FindAll(bytes.TrimRight(data, "\r\n"), -1))
+	c.lines = countLines(bytes.TrimRight(data, "\r\n"))
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, next yaml.Node
 	switch err := dec.Decode(&doc); {
@@ -43,6 +43,8 @@ func (c *checker) parse(data []byte) *yaml.Node {
 	top := doc.Content[0]
 	at := place{line: top.Line, column: top.Column}
 	switch {
+	case !c.plain(top, ""):
+		return nil
 	case isNull(top):
 		c.report(at, fault{"is empty", "it needs at least one entry in listeners"})
 		return nil
@@ -81,9 +83,16 @@ func (c *checker) printable(data []byte) bool {
 	return ok
 }
 
-var (
-	lineBreak = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]") // to yaml.v3
+// countLines counts lines as yaml.v3 does.
+func countLines(data []byte) int {
+	n := 1 - bytes.Count(data, []byte("\r\n")) // counted twice below
+	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		n += bytes.Count(data, []byte(end))
+	}
+	return n
+}
 
+var (
 	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 	// What the parser of yaml.v3 says, in contrast to its scanner.
