@@ -8,24 +8,8 @@ import (
 	"slices"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
+	"github.com/dnsapp/dnsapp/server/dns/zone/master"
 )
-
-// Record is a resource record as a source of zone data delivers it. Its slices
-// are valid during the call only.
-type Record struct {
-	Owner []byte // uncompressed wire form
-	Type  wire.Type
-	Class wire.Class
-	TTL   uint32 // seconds
-	RData []byte // uncompressed wire form
-	Pos   Pos
-}
-
-// Pos is where in the zone's files something stands.
-type Pos struct {
-	File uint16 // index in the list of files; 0 is the zone file itself
-	Line uint32 // from 1; 0: unknown
-}
 
 // builder collects the records of one zone and turns them into an image. It
 // works on indices into a few large slices, so that a million records are a
@@ -68,7 +52,7 @@ type buildRR struct {
 	off  uint32 // in rdata
 	next int32
 	ttl  uint32
-	pos  Pos
+	pos  master.Pos
 	typ  wire.Type
 	size uint16
 }
@@ -150,7 +134,7 @@ var errTooLarge = errors.New("zone is too large: more than 4 GiB of names or rec
 
 // add takes one record. What is wrong with the record goes to the diagnostics;
 // the error is for what makes going on pointless.
-func (b *builder) add(r *Record) error {
+func (b *builder) add(r *master.Record) error {
 	if len(b.names) > math.MaxUint32-wire.MaxName*wire.MaxLabels || len(b.rdata) > math.MaxUint32-wire.MaxMessage ||
 		len(b.rrs) == math.MaxInt32 {
 		return errTooLarge
@@ -338,20 +322,20 @@ const (
 	maxWarnings = 100
 )
 
-func (d *diagnostics) path(p Pos) string {
+func (d *diagnostics) path(p master.Pos) string {
 	if int(p.File) < len(d.files) {
 		return d.files[p.File]
 	}
 	return ""
 }
 
-func (d *diagnostics) errorf(p Pos, format string, args ...any) {
+func (d *diagnostics) errorf(p master.Pos, format string, args ...any) {
 	if len(d.errs) < maxErrors {
 		d.errs = append(d.errs, &Error{File: d.path(p), Line: int(p.Line), Reason: fmt.Sprintf(format, args...)})
 	}
 }
 
-func (d *diagnostics) warnf(p Pos, format string, args ...any) {
+func (d *diagnostics) warnf(p master.Pos, format string, args ...any) {
 	if len(d.warnings) == maxWarnings {
 		d.dropped++
 		return

@@ -4,10 +4,11 @@ import (
 	"encoding/binary"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
+	"github.com/dnsapp/dnsapp/server/dns/zone/master"
 )
 
 // checkRecord checks what can be said of a record by itself.
-func (b *builder) checkRecord(r *Record, owner int32) bool {
+func (b *builder) checkRecord(r *master.Record, owner int32) bool {
 	if r.Class != wire.ClassIN {
 		b.diags.errorf(r.Pos, "class %d, but the zone's is IN", r.Class)
 		return false
@@ -55,10 +56,10 @@ func (b *builder) check() {
 		}
 	})
 	if !hasSOA {
-		b.diags.errorf(Pos{}, "no SOA record at the apex %s", wire.Text(b.origin.Bytes()))
+		b.diags.errorf(master.Pos{}, "no SOA record at the apex %s", wire.Text(b.origin.Bytes()))
 	}
 	if !hasNS {
-		b.diags.errorf(Pos{}, "no NS record at the apex %s", wire.Text(b.origin.Bytes()))
+		b.diags.errorf(master.Pos{}, "no NS record at the apex %s", wire.Text(b.origin.Bytes()))
 	}
 	for i := range b.nodes {
 		b.checkNode(&b.nodes[i])

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
+	"github.com/dnsapp/dnsapp/server/dns/zone/master"
 	"github.com/dnsapp/dnsapp/server/shm"
 )
 
@@ -127,12 +129,14 @@ func Compile(origin, file string) (*Compiled, Report, error) {
 
 	diags := &diagnostics{}
 	src := source{diags: diags}
-	data, err := src.open(file)
+	data, _, err := src.open(file)
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
 	b := newBuilder(o, diags, len(data))
-	err = src.parse(o, data, b.add)
+	err = master.Parse(data, file, o, &master.Handler{
+		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open,
+	})
 	rep.Deps = src.deps
 	rep.Key = keyOf(o, rep.Deps)
 	if err == nil && len(diags.errs) == 0 {
@@ -194,22 +198,25 @@ type source struct {
 	deps  []Dep
 }
 
-// open reads a whole file and records it as the next dependency. Its index in
-// deps is the Pos.File of what stands in it.
-func (s *source) open(path string) ([]byte, error) {
+// open reads a whole file and records it as the next dependency, whose index is
+// the number of the file.
+func (s *source) open(path string) (data []byte, file uint16, err error) {
+	if len(s.deps) > math.MaxUint16 {
+		return nil, 0, fmt.Errorf("reading %s: a zone of more than %d files", path, math.MaxUint16)
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return nil, fmt.Errorf("reading %s: is a directory", path)
+		return nil, 0, fmt.Errorf("reading %s: is a directory", path)
 	}
-	data := make([]byte, st.Size, st.Size+1)
+	data = make([]byte, st.Size)
 	n, err := io.ReadFull(f, data)
 	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		var rest []byte
@@ -217,11 +224,11 @@ func (s *source) open(path string) ([]byte, error) {
 		data = append(data[:n], rest...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
 	}
 	s.deps = append(s.deps, Dep{
 		Path: path, Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MtimeNs: st.Mtim.Nano(), SHA256: sha256.Sum256(data),
 	})
 	s.diags.files = append(s.diags.files, path)
-	return data, nil
+	return data, uint16(len(s.deps) - 1), nil
 }
