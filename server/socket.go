@@ -111,7 +111,7 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 		first := socketKey{address: k.address, tcp: k.tcp}
 		err, done := probed[first]
 		if !done {
-			err = ss.probe(k)
+			err = probe(k)
 			probed[first] = err
 		}
 		if err != nil {
@@ -144,29 +144,18 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	return s, nil
 }
 
-// probe refuses an address that somebody else has bound, and one that overlaps
-// what this instance has bound.
-func (ss *sockets) probe(k socketKey) error {
-	for _, s := range ss.byID {
-		if s.tcp == k.tcp && s.address.Port() == k.address.Port() && overlaps(s.address.Addr(), k.address.Addr()) {
-			return fmt.Errorf("%s %v overlaps %v, which is bound now: remove that one in a reload of its own first",
-				k.network(), k.address, s.address)
-		}
-	}
+// probe refuses an address that another process has bound. (What this instance
+// has bound never overlaps it: config.Refusals sees to that.)
+func probe(k socketKey) error {
 	err := netio.Probe(k.network(), k.address)
 	if errors.Is(err, unix.EADDRINUSE) {
-		if holder := holderOf(k); holder != "" {
-			return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
+		holder := holderOf(k)
+		if holder == "" {
+			holder = "another process"
 		}
-		return fmt.Errorf("%s %v is taken by another process: stop it, or choose another address", k.network(), k.address)
+		return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
 	}
 	return err
-}
-
-// overlaps reports whether a datagram to one of the addresses could be the
-// other's.
-func overlaps(a, b netip.Addr) bool {
-	return a.Is4() == b.Is4() && a != b && (a.IsUnspecified() || b.IsUnspecified())
 }
 
 func (ss *sockets) freeID() (uint32, error) {

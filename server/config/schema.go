@@ -127,6 +127,7 @@ var schema = []setting{
 	{path: "reload", kind: kindObject, doc: "How one generation replaces another."},
 	{
 		path: "reload.mode", kind: kindWord, def: string(Graceful), words: []string{string(Graceful), string(Restart)},
+		frozen: "the two bind their sockets in different ways",
 		doc: "graceful keeps every flow with the generation that began it. " +
 			"restart stops the old workers and starts new ones, which loses packets: it is there to compare with.",
 	},
