@@ -249,7 +249,6 @@ type Line struct {
 	Event  *Event        `json:"event,omitempty"`
 	Report *ReloadReport `json:"report,omitempty"` // in the last line of a reload
 	Error  *Error        `json:"error,omitempty"`  // in the last line, if it went wrong
-	Missed int           `json:"missed,omitempty"` // events left out because the client read too slowly, in the last line
 	Done   bool          `json:"done,omitempty"`   // the last line
 }
 

@@ -1,0 +1,181 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/exit"
+)
+
+// LockName is the file in the control directory on which the supervisor holds
+// an flock. It holds the supervisor's pid. It is never removed: a lock file that
+// is removed can be locked twice.
+const LockName = "dnsapp.lock"
+
+// MaxPath is the longest path of a unix socket in bytes (unix(7): sun_path, less
+// its terminating zero).
+const MaxPath = 107
+
+// InUseError says that another supervisor has the control directory.
+type InUseError struct {
+	Dir string
+	PID int // the supervisor; 0 if not known
+}
+
+// Error names the directory, its holder and a remedy.
+func (e *InUseError) Error() string {
+	who := "another dnsapp"
+	if e.PID > 0 {
+		who = fmt.Sprintf("dnsapp pid %d", e.PID)
+	}
+	return fmt.Sprintf("control directory %s is in use by %s; stop it with dnsappctl stop, or set control: to a path in another directory", e.Dir, who)
+}
+
+// ExitCode returns exit.Refused.
+func (e *InUseError) ExitCode() int { return exit.Refused }
+
+// listener is a bound control socket and the lock on its directory.
+type listener struct {
+	*net.UnixListener
+	lock *os.File
+}
+
+// listen takes the control directory and binds the socket at path, mode 0600.
+// It creates the directory if only that is missing.
+func listen(path string) (*listener, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("creating control directory %s: its parent directory does not exist; create it, or set control: to another path", dir)
+		}
+		return nil, fmt.Errorf("creating control directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := bind(path)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &listener{UnixListener: l, lock: lock}, nil
+}
+
+// release removes the socket, unless closing has done that, and gives the
+// control directory up. It may be repeated.
+func (l *listener) release() error {
+	err := l.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if lerr := l.lock.Close(); lerr != nil && !errors.Is(lerr, fs.ErrClosed) {
+		err = errors.Join(err, lerr)
+	}
+	return err
+}
+
+func checkPath(path string) error {
+	if len(path) > MaxPath {
+		return exit.With(exit.Usage, fmt.Errorf("the control socket path has %d bytes, and a unix socket path at most %d; choose a shorter one (%s)", len(path), MaxPath, path))
+	}
+	return nil
+}
+
+// lockDir takes the flock of a control directory. The kernel drops it when the
+// process ends, however that happens.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking control directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &InUseError{Dir: dir, PID: readPID(f)}
+		}
+		return nil, fmt.Errorf("locking control directory %s: %w", dir, err)
+	}
+	if err := writePID(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking control directory %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+func readPID(r io.Reader) int {
+	b, err := io.ReadAll(io.LimitReader(r, 32))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(strconv.AppendInt(nil, int64(os.Getpid()), 10), 0)
+	return err
+}
+
+// bind binds the socket, in a directory that this process has locked. A socket
+// that is there already is stale unless somebody answers on it, who then runs
+// in spite of the lock (its file was removed).
+func bind(path string) (*net.UnixListener, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("looking for a stale control socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("control socket %s: there is a file of that name that is not a socket; remove it, or set control: to another path", path)
+	default:
+		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+			defer c.Close()
+			in := &InUseError{Dir: filepath.Dir(path)}
+			if cred, err := peerOf(c); err == nil {
+				in.PID = int(cred.Pid)
+			}
+			return nil, in
+		} else if !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("looking whether the control socket %s is stale: %w", path, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("removing a stale control socket: %w", err)
+		}
+	}
+	// The mode that the descriptor has when it is bound, less the umask, is that
+	// of the file: nobody can connect before it is right.
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); cerr != nil {
+			return cerr
+		}
+		return err
+	}}
+	l, err := lc.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("binding control socket: %w", err)
+	}
+	return l.(*net.UnixListener), nil
+}

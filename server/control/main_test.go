@@ -1,0 +1,208 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// childMode makes the test binary another program: a supervisor, or a client
+// of another user.
+const childMode = "DNSAPP_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(childMode); mode != "" {
+		os.Exit(child(mode, os.Args[len(os.Args)-1]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// child runs as mode against the socket at path and returns the exit code.
+func child(mode, path string) int {
+	switch mode {
+	case "status": // ask, and print how it went
+		c, err := Dial(path)
+		if err == nil {
+			defer c.Close()
+			_, err = c.Status(context.Background())
+		}
+		fmt.Println("answer:", err)
+		return 0
+	case "serve", "serve and vanish": // a supervisor that exits when it is stopped
+		b := &fakeBackend{}
+		stopped := make(chan struct{})
+		b.stop = func(context.Context, StopKind, func(Event)) error {
+			if mode == "serve and vanish" {
+				os.Exit(0)
+			}
+			close(stopped)
+			return nil
+		}
+		s := NewServer(b, slog.New(slog.DiscardHandler))
+		if err := s.Listen(path); err != nil {
+			fmt.Println("listen:", err)
+			return 1
+		}
+		fmt.Println("listening")
+		go func() {
+			<-stopped
+			_ = s.Shutdown(context.Background())
+		}()
+		if err := s.Serve(); err != nil {
+			return 1
+		}
+		_ = s.Shutdown(context.Background())
+		return 0
+	}
+	return 2
+}
+
+// childCommand returns the test binary as the program mode.
+func childCommand(t *testing.T, mode, path string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, path)
+	cmd.Env = append(os.Environ(), childMode+"="+mode)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// fakeBackend answers from its fields; a nil function answers at once.
+type fakeBackend struct {
+	status func(context.Context) (*Status, error)
+	zones  func(context.Context) ([]ZoneStatus, error)
+	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
+	stop   func(context.Context, StopKind, func(Event)) error
+}
+
+func (b *fakeBackend) Version() Version {
+	return Version{Version: "v0.1.0", Revision: "abc", Go: "go1.26", API: APIVersion}
+}
+
+func (b *fakeBackend) Status(ctx context.Context) (*Status, error) {
+	if b.status == nil {
+		return &Status{}, nil
+	}
+	return b.status(ctx)
+}
+
+func (b *fakeBackend) Zones(ctx context.Context) ([]ZoneStatus, error) {
+	if b.zones == nil {
+		return nil, nil
+	}
+	return b.zones(ctx)
+}
+
+func (b *fakeBackend) Reload(ctx context.Context, o ReloadOptions, emit func(Event)) (*ReloadReport, error) {
+	if b.reload == nil {
+		return &ReloadReport{}, nil
+	}
+	return b.reload(ctx, o, emit)
+}
+
+func (b *fakeBackend) Stop(ctx context.Context, kind StopKind, emit func(Event)) error {
+	if b.stop == nil {
+		return nil
+	}
+	return b.stop(ctx, kind, emit)
+}
+
+// socketPath returns a path for a control socket, in a directory that may not
+// exist yet. Test names would make t.TempDir too long for one.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "run", "control.sock")
+}
+
+// serve serves b on a socket of its own and returns its path.
+func serve(t *testing.T, b Backend) string {
+	t.Helper()
+	path := socketPath(t)
+	s := NewServer(b, slog.New(slog.DiscardHandler))
+	if err := s.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve() }()
+	t.Cleanup(func() {
+		if err := s.Shutdown(testContext(t)); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return path
+}
+
+// client returns a client of the server at path.
+func client(t *testing.T, path string) *Client {
+	t.Helper()
+	c, err := Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// testContext returns a context that ends well before the test binary would be
+// killed for hanging. It outlives the test's own context: cleanups use it.
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// receive returns the next value of ch.
+func receive[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-testContext(t).Done():
+		t.Fatalf("no %s", what)
+		panic("unreachable")
+	}
+}
+
+// wantError checks that err is an *Error with this code whose text has all
+// parts.
+func wantError(t *testing.T, err error, code Code, parts ...string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("error is %#v, want code %s", err, code)
+	}
+	wantText(t, err, parts...)
+}
+
+func wantText(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q lacks %q", err, p)
+		}
+	}
+}
