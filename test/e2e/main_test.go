@@ -22,6 +22,9 @@ var suite struct {
 // clients6 is the prefix that IPv6 flows come from.
 var clients6 = netip.MustParsePrefix("fd64::/64")
 
+// second6 is a second IPv6 address of the host.
+var second6 = netip.MustParseAddr("fd65::1")
+
 func TestMain(m *testing.M) {
 	code, inside, err := netns.Enter()
 	switch {
@@ -59,7 +62,7 @@ func prepare() error {
 			return fmt.Errorf("no go.mod above %s", dir)
 		}
 	}
-	if err := netns.AddLocal(clients6); err != nil {
+	if err := errors.Join(netns.AddLocal(clients6), netns.AddAddress(second6)); err != nil {
 		return err
 	}
 	if suite.bin = os.Getenv("DNSAPP_BIN"); suite.bin != "" {

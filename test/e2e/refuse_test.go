@@ -11,7 +11,7 @@ import (
 // What cannot be done is refused with one clear error, and disturbs nothing: the
 // generation, its processes and its answers stay as they are.
 func TestReloadRefused(t *testing.T) {
-	good := settings{workers: 2}
+	good := settings{workers: 2, reload: "{udp_idle: 1s}"}
 	s := start(t, good.yaml(), zoneFiles())
 	taken, err := net.ListenPacket("udp", "127.0.0.1:5301")
 	if err != nil {

@@ -60,8 +60,10 @@ func newServer(t *testing.T, config string, files map[string]string) *server {
 	if err := os.WriteFile(s.exe, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(s.dir, "tmp"), 0o777); err != nil {
-		t.Fatal(err)
+	for _, sub := range []string{"tmp", "run"} {
+		if err := os.Mkdir(s.path(sub), 0o777); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.write("dnsapp.yaml", config)
 	for name, content := range files {
@@ -100,7 +102,7 @@ func (s *server) serve(args ...string) {
 	s.t.Helper()
 	s.cmd = exec.Command(s.exe, append([]string{"serve", "-c", s.config}, args...)...)
 	s.cmd.Dir = s.dir
-	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + filepath.Join(s.dir, "tmp")}
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.path("tmp"), "XDG_RUNTIME_DIR=" + s.path("run")}
 	// A file, not a pipe: workers that outlive the supervisor may hold it.
 	log, err := os.OpenFile(s.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -92,40 +92,61 @@ func AddLocal(p netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("making %v local: %w", p, err)
 	}
-	if err := route(localRoute(p, lo.Index)); err != nil {
+	// struct rtmsg: family, prefix length, source length, TOS, table, protocol, scope, type, flags
+	m := message(unix.RTM_NEWROUTE, []byte{
+		unix.AF_INET6, byte(p.Bits()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0,
+	})
+	m = attribute(m, unix.RTA_DST, p.Masked().Addr().AsSlice())
+	m = attribute(m, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(lo.Index)))
+	if err := request(m); err != nil {
 		return fmt.Errorf("making %v local: %w", p, err)
 	}
 	return nil
 }
 
-// localRoute returns an RTM_NEWROUTE message (rtnetlink(7)).
-func localRoute(p netip.Prefix, index int) []byte {
-	ne := binary.NativeEndian
-	b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofRtMsg, 64)
-	ne.PutUint16(b[4:], unix.RTM_NEWROUTE)
-	ne.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	rt := b[unix.SizeofNlMsghdr:]
-	rt[0], rt[1] = unix.AF_INET6, byte(p.Bits())
-	rt[4], rt[5], rt[6], rt[7] = unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL
-	attr := func(typ uint16, data []byte) {
-		b = ne.AppendUint16(b, uint16(unix.SizeofRtAttr+len(data)))
-		b = ne.AppendUint16(b, typ)
-		b = append(b, data...)
+// AddAddress gives loopback another IPv6 address
+// (`ip -6 address add ADDRESS/128 dev lo`).
+func AddAddress(a netip.Addr) error {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		return fmt.Errorf("adding address %v: %w", a, err)
 	}
-	attr(unix.RTA_DST, p.Masked().Addr().AsSlice())
-	attr(unix.RTA_OIF, ne.AppendUint32(nil, uint32(index)))
-	ne.PutUint32(b, uint32(len(b)))
-	return b
+	// struct ifaddrmsg: family, prefix length, flags, scope, index
+	m := message(unix.RTM_NEWADDR, binary.NativeEndian.AppendUint32([]byte{
+		unix.AF_INET6, 128, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE,
+	}, uint32(lo.Index)))
+	m = attribute(m, unix.IFA_LOCAL, a.AsSlice())
+	m = attribute(m, unix.IFA_ADDRESS, a.AsSlice())
+	if err := request(m); err != nil {
+		return fmt.Errorf("adding address %v: %w", a, err)
+	}
+	return nil
 }
 
-// route sends one request to the kernel and returns what it answers.
-func route(request []byte) error {
+// message returns the beginning of an rtnetlink(7) request, up to its attributes.
+func message(typ uint16, header []byte) []byte {
+	b := make([]byte, unix.SizeofNlMsghdr, 64)
+	binary.NativeEndian.PutUint16(b[4:], typ)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	return append(b, header...)
+}
+
+// attribute appends an attribute, whose length is a multiple of 4.
+func attribute(m []byte, typ uint16, data []byte) []byte {
+	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofRtAttr+len(data)))
+	m = binary.NativeEndian.AppendUint16(m, typ)
+	return append(m, data...)
+}
+
+// request sends one request to the kernel and returns what it answers.
+func request(m []byte) error {
+	binary.NativeEndian.PutUint32(m, uint32(len(m)))
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("opening rtnetlink: %w", err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("sending to rtnetlink: %w", err)
 	}
 	answer := make([]byte, 4096)

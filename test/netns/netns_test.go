@@ -52,6 +52,10 @@ func TestInside(t *testing.T) {
 	if err := AddLocal(netip.MustParsePrefix("fd64::/64")); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
+	if err := AddAddress(netip.MustParseAddr("fd65::1")); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, "[fd65::1]:53")
 }
 
 func prefixed(t *testing.T) {
