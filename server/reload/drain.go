@@ -63,7 +63,8 @@ func (m *machine) drainingWorkerExited(s *Slot, worker WorkerSet) {
 
 // enterHanding begins T4. Headers first, then the question to the rx lanes: a
 // lane stores its answer before it loads headers, so after the answer nothing
-// more is forwarded.
+// more is forwarded. Every worker is asked, not only those that are up: the
+// lanes of one that has just come back forward before the machine knows.
 func (m *machine) enterHanding(s *Slot, reason string) {
 	g := m.generation(s)
 	if m.inDrain(s) {
@@ -74,7 +75,7 @@ func (m *machine) enterHanding(s *Slot, reason string) {
 	m.emit(SetHanded{Gen: g, Workers: s.Workers})
 	m.emit(Mark{Gen: g, State: directory.Leaving})
 	s.Await = m.order()
-	m.emit(Ask{Order: s.Await, Workers: workers(m.Active, m.slot(m.Active).Up)})
+	m.emit(Ask{Order: s.Await, Workers: workers(m.Active, m.slot(m.Active).Workers)})
 }
 
 // enterReleasing goes on with T4, again after each fence.

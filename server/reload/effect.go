@@ -91,9 +91,10 @@ type (
 	}
 
 	// Ask asks every lane of these workers for a sign of life: bump the ask
-	// word, write the eventfd, wait for the answer word. A process that dies
-	// counts as answered. Answered by LanesAnswered (at once if there is nobody
-	// to ask) or Unanswered.
+	// word, write the eventfd, wait for the answer word. Workers without a
+	// process, and those whose process dies, count as answered; one whose
+	// process is still starting answers when its lanes run. Answered by
+	// LanesAnswered (at once if there is nobody to ask) or Unanswered.
 	Ask struct {
 		Order   uint32
 		Workers Workers

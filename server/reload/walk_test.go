@@ -1,0 +1,331 @@
+package reload
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// worldKey stands for a world. Two of a million worlds share one with a
+// probability of 10^-26.
+type worldKey [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func (w *world) key() (k worldKey) {
+	for i, seed := range seeds {
+		k[i] = maphash.Comparable(seed, *w)
+	}
+	return k
+}
+
+// walk visits every world that can be reached from before boot with at most
+// this many faults, breadth first, and returns how many there are. The error
+// for a broken invariant tells a shortest path to it.
+func (md *model) walk(faults uint8, visit func(*world) error) (int, error) {
+	start := world{faults: faults}
+	t := trail{md: md, start: start, nodes: []node{{parent: -1}}}
+	seen := map[worldKey]struct{}{start.key(): {}}
+	level, first := []world{start}, 0 // first: index of level[0] in the trail
+	var w world
+	for len(level) > 0 {
+		var next []world
+		for i := range level {
+			if err := visit(&level[i]); err != nil {
+				return len(t.nodes), fmt.Errorf("%w, after\n%s", err, t.path(first+i))
+			}
+			for c, mv := range md.moves(&level[i]) {
+				w = level[i]
+				changed, err := md.apply(&w, mv)
+				if err != nil {
+					return len(t.nodes), fmt.Errorf("%w, after\n%s%v", err, t.path(first+i), mv)
+				}
+				if !changed {
+					continue
+				}
+				k := w.key()
+				if _, ok := seen[k]; ok {
+					continue
+				}
+				seen[k] = struct{}{}
+				t.nodes = append(t.nodes, node{parent: int32(first + i), choice: uint16(c)})
+				next = append(next, w)
+			}
+		}
+		first += len(level)
+		level = next
+	}
+	return len(t.nodes), nil
+}
+
+// trail remembers how each world was reached first.
+type trail struct {
+	md    *model
+	start world
+	nodes []node
+}
+
+type node struct {
+	parent int32
+	choice uint16 // index of the move from there
+}
+
+// path tells the moves that lead to node i.
+func (t *trail) path(i int) string {
+	var choices []uint16
+	for ; t.nodes[i].parent >= 0; i = int(t.nodes[i].parent) {
+		choices = append(choices, t.nodes[i].choice)
+	}
+	var b strings.Builder
+	w := t.start
+	for i := len(choices) - 1; i >= 0; i-- {
+		mv := t.md.moves(&w)[choices[i]]
+		fmt.Fprintf(&b, "%v\n", mv)
+		_, _ = t.md.apply(&w, mv)
+	}
+	return b.String()
+}
+
+// fairRuns checks that something always comes true in the end, if no more
+// faults happen and nothing is asked for. It remembers the worlds from where
+// that is known.
+type fairRuns struct {
+	md   *model
+	done func(*world) bool
+	good map[worldKey]struct{}
+}
+
+func (f *fairRuns) from(w world) error {
+	var path []worldKey
+	for range 1000 {
+		k := w.key()
+		if _, ok := f.good[k]; ok || f.done(&w) {
+			f.good[k] = struct{}{}
+			for _, k := range path {
+				f.good[k] = struct{}{}
+			}
+			return nil
+		}
+		path = append(path, k)
+		best := move{class: hinders}
+		for _, mv := range f.md.moves(&w) {
+			if mv.class < best.class {
+				best = mv
+			}
+		}
+		if best.class == hinders {
+			return fmt.Errorf("nothing goes on in %+v", w.m)
+		}
+		if best.class == timer && !w.someStopped() {
+			return fmt.Errorf("waiting for time to pass, %v, though everybody runs", best)
+		}
+		if _, err := f.md.apply(&w, best); err != nil {
+			return fmt.Errorf("going on with %v: %w", best, err)
+		}
+	}
+	return errors.New("a run without faults does not end")
+}
+
+func (w *world) someStopped() bool {
+	for g := range w.gens {
+		if !w.stalled(g).Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+// settled: one generation is active and read by all its lanes that can, nothing
+// is in progress and nobody waits for a report; or the machine has exited.
+func settled(w *world) bool {
+	if w.m.Phase == PhaseExited {
+		return w.exited
+	}
+	if w.m.Phase != PhaseSteady || heldIDs(&w.m) != (idSet{}) {
+		return false
+	}
+	for g := range w.gens {
+		if w.gens[g].epoch != 0 && w.gens[g].epoch != w.owner.epoch {
+			return false
+		}
+	}
+	s := w.m.Slots[w.m.Active.Slot]
+	for i, p := range w.gens[w.m.Active.Slot].workers {
+		if !p.stopped && (p.life != up || !p.reading || !s.Up.Has(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// verify walks, checks what every state must lead to, and that the walk has been
+// in every state of the machine.
+func (md *model) verify(faults uint8) (int, error) {
+	phases, stages := map[Phase]bool{}, map[Stage]bool{}
+	leads := md.liveness()
+	n, err := md.walk(faults, func(w *world) error {
+		phases[w.m.Phase] = true
+		for _, s := range w.m.Slots {
+			stages[s.Stage] = true
+		}
+		return leads(w)
+	})
+	if err == nil && (len(phases) != len(phaseNames) || len(stages) != len(stageNames)) {
+		err = fmt.Errorf("the walk has been in %d of %d phases and %d of %d stages",
+			len(phases), len(phaseNames), len(stages), len(stageNames))
+	}
+	return n, err
+}
+
+// liveness returns a visitor that checks what every state must lead to.
+func (md *model) liveness() func(*world) error {
+	settle := fairRuns{md: md, done: settled, good: map[worldKey]struct{}{}}
+	exit := fairRuns{md: md, done: func(w *world) bool { return w.exited }, good: map[worldKey]struct{}{}}
+	return func(w *world) error {
+		if err := settle.from(*w); err != nil {
+			return err
+		}
+		if w.m.Stop == StopNow || w.exited {
+			return nil
+		}
+		stopping := *w
+		if _, err := md.apply(&stopping, move{events: []Event{StopRequested{Kind: StopNow}}}); err != nil {
+			return err
+		}
+		if err := exit.from(stopping); err != nil {
+			return fmt.Errorf("stopped now: %w", err)
+		}
+		return nil
+	}
+}
+
+// walkFaults is the number of faults in the walks: enough for both workers of
+// a generation to fail, or one on each side.
+const walkFaults = 2
+
+func TestWalk(t *testing.T) {
+	md := &model{modes: []Mode{Graceful}}
+	n, err := md.verify(walkFaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d states", n)
+}
+
+// In mode restart everything holds but one reader at a time.
+func TestWalkRestart(t *testing.T) {
+	md := &model{modes: []Mode{Graceful, Restart}, defects: defects{blind: true}}
+	n, err := md.verify(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d states", n)
+}
+
+// Every kind of answer that is late, every timer that does not run and every
+// fact about a generation that is gone must leave every state as it is; answers
+// that were never ordered must be refused.
+func TestWalkLate(t *testing.T) {
+	md := &model{modes: []Mode{Graceful}}
+	_, err := md.walk(1, func(w *world) error {
+		late := w.m
+		late.Orders++ // given, and not awaited
+		for _, e := range answersTo(late.Orders) {
+			if after, effects := Step(late, e); after != late || effects != nil {
+				return fmt.Errorf("late %T leads to %+v and %v", e, after, effects)
+			}
+		}
+		for _, e := range answersTo(late.Orders + 1) {
+			after, effects := Step(late, e)
+			if w.m.Phase != PhaseExited && (after != late || len(effects) != 1 || effects[0] != Effect(LogIllegal{Event: e, Phase: late.Phase})) {
+				return fmt.Errorf("%T without an order leads to %+v and %v", e, after, effects)
+			}
+		}
+		for _, e := range w.lateFacts() {
+			if after, effects := Step(w.m, e); after != w.m || effects != nil {
+				return fmt.Errorf("late %T%+v leads to %+v and %v", e, e, after, effects)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answersTo(order uint32) []Event {
+	return []Event{
+		Prepared{Order: order, Epoch: 1 << 20, Workers: crew}, PrepareFailed{Order: order}, LanesAnswered{Order: order},
+		Unanswered{Order: order, Silent: Workers{1, 1, 1, 1}}, Fenced{Order: order}, LanesParked{Order: order},
+		ParkLapsed{Order: order}, Flipped{Order: order}, FlipLost{Order: order}, Drained{Order: order},
+		RingsReleased{Order: order},
+	}
+}
+
+// lateFacts are the timers of w that do not run, and news of a generation that
+// is gone.
+func (w *world) lateFacts() []Event {
+	gone := Generation{Slot: 1, Epoch: 1 << 20}
+	late := []Event{WorkerReady{Gen: gone}, WorkerExited{Gen: gone}, ProcessesGone{Gen: gone}}
+	for i, g := range w.gens {
+		for t := TimerReady; t <= TimerTerm; t++ {
+			if g.epoch != 0 && w.timers[i]&(1<<t) == 0 {
+				late = append(late, TimerFired{Timer: t, Gen: Generation{Slot: uint8(i), Epoch: g.epoch}})
+			}
+		}
+	}
+	for _, t := range []Timer{TimerStop, TimerStopFast} {
+		if w.stop&(1<<t) == 0 {
+			late = append(late, TimerFired{Timer: t})
+		}
+	}
+	return late
+}
+
+// Whatever lets two generations read the wire must be found.
+func TestWalkFindsTwoReaders(t *testing.T) {
+	for name, md := range map[string]model{
+		"stale acks count":              {modes: []Mode{Graceful}, defects: defects{staleAcks: true}},
+		"fence leaves processes alive":  {modes: []Mode{Graceful}, defects: defects{softFence: true}},
+		"flip stores without comparing": {modes: []Mode{Graceful}, defects: defects{blindFlip: true}},
+		"mode restart":                  {modes: []Mode{Restart}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := md.walk(walkFaults, func(*world) error { return nil })
+			if !errors.Is(err, errTwoReaders) {
+				t.Fatalf("%d states: %v", n, err)
+			}
+			t.Logf("state %d: %v", n, err)
+		})
+	}
+}
+
+// A machine that forgets any one of its effects must be found out.
+func TestWalkFindsForgottenEffects(t *testing.T) {
+	forget := func(name string, drop func(Effect) bool) {
+		t.Run(name, func(t *testing.T) {
+			md := &model{modes: []Mode{Graceful}, defects: defects{drop: drop}}
+			n, err := md.verify(walkFaults)
+			if err == nil {
+				t.Fatalf("%d states, and nothing found", n)
+			}
+			t.Logf("state %d: %v", n, err)
+		})
+	}
+	for _, e := range []Effect{
+		Prepare{}, CancelPrepare{}, SpawnWorkers{}, RespawnWorker{}, Fence{}, SignalWorkers{}, FoldAndFree{}, Mark{},
+		OpenWindow{}, CloseWindow{}, SetHanded{}, Ask{}, Park{}, Unpark{}, Flip{}, SetOwner{}, Commit{}, AskDrain{},
+		Release{}, Report{}, StopTimer{}, Exit{},
+	} {
+		forget(fmt.Sprintf("%T", e), func(f Effect) bool { return reflect.TypeOf(f) == reflect.TypeOf(e) })
+	}
+	for timer := TimerReady; timer <= TimerStopFast; timer++ {
+		forget("timer "+timer.String(), func(f Effect) bool {
+			s, ok := f.(StartTimer)
+			return ok && s.Timer == timer
+		})
+	}
+}

@@ -1,0 +1,682 @@
+package reload
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dnsapp/dnsapp/server/directory"
+)
+
+// world is the machine together with all that it acts on: the owner word, the
+// lanes that obey it, the processes, headers, timers and orders under way. It is
+// comparable, and finite up to canon. Generations have crew workers of one lane.
+type world struct {
+	m      State
+	owner  ownerWord
+	gens   [MaxSlots]gen
+	ops    [3]op // under way; order 0: none
+	timers [MaxSlots]timerSet
+	stop   timerSet // TimerStop and TimerStopFast
+	faults uint8    // deaths and stops by themselves that may still happen
+	exited bool
+}
+
+const crew = 2
+
+// ownerWord is the owner word. There is at most one park that anybody acts on,
+// so its name is not needed: an ack is of this park or stale.
+type ownerWord struct {
+	epoch uint32
+	park  bool
+}
+
+// gen is one generation as the world sees it.
+type gen struct {
+	epoch     uint32 // 0: free
+	mark      directory.State
+	own       bool // reads sockets of its own until it owns the wire (mode restart)
+	signalled bool
+	committed bool
+	released  bool
+	workers   [crew]process
+}
+
+// process is one worker with its lane.
+type process struct {
+	life    life
+	respawn bool   // the supervisor keeps trying to start it
+	stopped bool   // by SIGSTOP; may go on at any time
+	doom    Signal // strongest signal sent
+	reading bool   // its last load of the word said that it reads
+	ack     ack
+	asked   bool // has not passed a boundary since the last Ask
+	behind  bool // has not passed a boundary since the last headers went HANDED
+	header  header
+	off     bool // written off by a soft fence
+}
+
+type (
+	life     uint8
+	ack      uint8
+	header   uint8
+	opKind   uint8
+	timerSet uint8
+)
+
+const (
+	none     life = iota // no process
+	starting             // not READY
+	ready                // READY, and the machine does not know yet
+	up                   // READY, and the machine has been told
+	dead                 // dead, and the machine does not know yet
+)
+
+const (
+	ackNone ack = iota
+	ackStale
+	ackCurrent
+)
+
+const (
+	headerNone header = iota
+	publishing
+	handed
+)
+
+const (
+	opPrepare opKind = iota
+	opAsk
+	opFence
+	opPark
+	opParked // LanesParked is on its way
+	opFlipped
+	opFlipLost
+	opDrain
+	opRelease
+)
+
+// op is an order under way.
+type op struct {
+	order   uint32
+	kind    opKind
+	slot    uint8   // of opPrepare, opDrain, opRelease
+	workers Workers // of opFence
+	left    Workers // of opFence: those whose process has not ended yet
+}
+
+func (l life) live() bool { return l == starting || l == ready || l == up }
+
+// defects are the ways in which a test makes the world, or the machine, wrong.
+type defects struct {
+	staleAcks bool              // any ack counts as an ack of the present park
+	softFence bool              // Fence writes processes off and leaves them alone
+	blindFlip bool              // Flip stores instead of comparing and swapping
+	blind     bool              // nobody looks whether two generations read
+	drop      func(Effect) bool // effects that the machine forgets
+}
+
+// model applies moves to worlds.
+type model struct {
+	modes   []Mode // that reloads ask for
+	defects defects
+	// edge is told of every transition and the event that caused it.
+	edge func(LogTransition, Event)
+}
+
+// feed hands e to the machine and carries out its effects. An error is a broken
+// invariant.
+func (md *model) feed(w *world, e Event) error {
+	before := w.m
+	after, effects := Step(before, e)
+	w.m = after
+	waiting := heldIDs(&before)
+	if id := requestID(e); id != 0 {
+		waiting.add(id)
+	}
+	for _, f := range effects {
+		if md.defects.drop != nil && md.defects.drop(f) {
+			continue
+		}
+		switch f := f.(type) {
+		case LogIllegal:
+			return fmt.Errorf("%v refused %T", f.Phase, f.Event)
+		case LogTransition:
+			if md.edge != nil {
+				md.edge(f, e)
+			}
+		case Report:
+			if !waiting.remove(f.ID) {
+				return fmt.Errorf("request %d has a second report, or was never made", f.ID)
+			}
+		default:
+			if err := md.carryOut(w, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+	}
+	if held := heldIDs(&after); waiting != held {
+		return fmt.Errorf("requests %v have no report yet, the machine knows of %v", waiting, held)
+	}
+	w.dropLateOps()
+	return w.check(md.defects.blind)
+}
+
+// idSet is a small set of request IDs: ascending, unused places (0) first.
+type idSet [MaxSlots + 3]uint64
+
+func (s *idSet) add(id uint64) {
+	s[0] = id
+	slices.Sort(s[:])
+}
+
+func (s *idSet) remove(id uint64) bool {
+	i := slices.Index(s[:], id)
+	if i < 0 || id == 0 {
+		return false
+	}
+	s[i] = 0
+	slices.Sort(s[:])
+	return true
+}
+
+// heldIDs returns the requests that s will report on.
+func heldIDs(s *State) (ids idSet) {
+	ids[0], ids[1] = s.Request, s.Pending.ID
+	for i := range s.Slots {
+		ids[2+i] = s.Slots[i].Request
+	}
+	slices.Sort(ids[:])
+	return ids
+}
+
+func requestID(e Event) uint64 {
+	switch e := e.(type) {
+	case ReloadRequested:
+		return e.ID
+	case AbortRequested:
+		return e.ID
+	case DrainNowRequested:
+		return e.ID
+	}
+	return 0
+}
+
+var errFreed = errors.New("names a generation that is not there")
+
+// at returns the generation that an effect names.
+func (w *world) at(g Generation) (*gen, error) {
+	if p := &w.gens[g.Slot]; g.Epoch != 0 && p.epoch == g.Epoch {
+		return p, nil
+	}
+	return nil, errFreed
+}
+
+// carryOut does what the supervisor does.
+func (md *model) carryOut(w *world, e Effect) error {
+	switch e := e.(type) {
+	case Prepare:
+		if w.gens[e.Slot].epoch != 0 {
+			return errors.New("the slot is taken")
+		}
+		return w.begin(op{order: e.Order, kind: opPrepare, slot: e.Slot})
+	case CancelPrepare:
+		i := slices.IndexFunc(w.ops[:], func(o op) bool { return o.kind == opPrepare && o.order == e.Order })
+		if i < 0 {
+			return errors.New("nothing is being prepared")
+		}
+		w.ops[i] = op{}
+		return nil
+	case Notify:
+		return nil
+	case Ask:
+		for g := range w.gens {
+			for i := range w.gens[g].workers {
+				p := &w.gens[g].workers[i]
+				p.asked = p.life.live() && e.Workers[g].Has(i)
+			}
+		}
+		return w.begin(op{order: e.Order, kind: opAsk})
+	case Fence:
+		if md.defects.softFence {
+			w.writeOff(e.Workers)
+			return w.begin(op{order: e.Order, kind: opFence, workers: e.Workers})
+		}
+		return w.begin(op{order: e.Order, kind: opFence, workers: e.Workers, left: w.fence(e.Workers)})
+	case Park:
+		if w.owner.park || w.owner.epoch != w.m.Active.Epoch {
+			return fmt.Errorf("the owner word is %+v", w.owner)
+		}
+		w.park()
+		return w.begin(op{order: e.Order, kind: opPark})
+	case Unpark:
+		w.owner.park = false
+		return nil
+	case Flip:
+		if _, err := w.at(e.Gen); err != nil {
+			return err
+		}
+		kind := opFlipLost
+		if w.owner.park || md.defects.blindFlip {
+			w.owner = ownerWord{epoch: e.Gen.Epoch}
+			kind = opFlipped
+		}
+		return w.begin(op{order: e.Order, kind: kind})
+	case StartTimer:
+		return w.startTimer(e)
+	case StopTimer:
+		*w.timerSet(e.Gen) &^= 1 << e.Timer
+		return nil
+	case Exit:
+		w.exited = true
+		return nil
+	}
+	return md.carryOutFor(w, e)
+}
+
+// carryOutFor does what concerns one generation.
+func (md *model) carryOutFor(w *world, e Effect) error {
+	g, err := w.at(subject(e))
+	if err != nil {
+		return err
+	}
+	owns := w.owner.epoch == g.epoch
+	switch e := e.(type) {
+	case SpawnWorkers:
+		g.own = e.Mode == Restart
+		for i := range g.workers {
+			g.workers[i].life = starting
+		}
+	case RespawnWorker:
+		if g.signalled || !owns {
+			return errors.New("it is ending, or does not own the wire")
+		}
+		if p := &g.workers[e.Worker]; p.life == up && p.doom == NoSignal && !p.off {
+			return errors.New("it is up")
+		}
+		g.workers[e.Worker].respawn = true
+	case SignalWorkers:
+		return w.signal(g, e, owns)
+	case FoldAndFree:
+		return w.free(g, e.Gen)
+	case Mark:
+		g.mark = e.State
+	case OpenWindow:
+		if !owns {
+			return errors.New("it does not own the wire")
+		}
+		return g.setHeaders(AllWorkers(crew), publishing, headerNone)
+	case CloseWindow:
+		if !owns {
+			return errors.New("it has lost the wire")
+		}
+		return g.setHeaders(AllWorkers(crew), headerNone, publishing)
+	case SetHanded:
+		if owns {
+			return errors.New("it owns the wire")
+		}
+		return w.setHanded(g, e.Workers)
+	case SetOwner:
+		if w.owner.park || w.owner.epoch != 0 && !g.own {
+			return errors.New("a change of owner without a park")
+		}
+		w.owner = ownerWord{epoch: g.epoch}
+	case Commit:
+		if g.committed || !owns {
+			return errors.New("it is committed already, or does not own the wire")
+		}
+		g.committed = true
+	case AskDrain:
+		if w.m.Stop == NotStopping && (owns || !w.gens[w.m.Active.Slot].committed) {
+			return errors.New("it owns the wire, or its successor is not committed")
+		}
+		return w.begin(op{order: e.Order, kind: opDrain, slot: e.Gen.Slot})
+	case Release:
+		if w.forwardsTo(g) {
+			return errors.New("a reader may still forward to it")
+		}
+		return w.begin(op{order: e.Order, kind: opRelease, slot: e.Gen.Slot})
+	default:
+		return errors.New("unknown effect")
+	}
+	return nil
+}
+
+// subject returns the generation that an effect is about.
+func subject(e Effect) Generation {
+	switch e := e.(type) {
+	case SpawnWorkers:
+		return e.Gen
+	case RespawnWorker:
+		return e.Gen
+	case SignalWorkers:
+		return e.Gen
+	case FoldAndFree:
+		return e.Gen
+	case Mark:
+		return e.Gen
+	case OpenWindow:
+		return e.Gen
+	case CloseWindow:
+		return e.Gen
+	case SetHanded:
+		return e.Gen
+	case SetOwner:
+		return e.Gen
+	case Commit:
+		return e.Gen
+	case AskDrain:
+		return e.Gen
+	case Release:
+		return e.Gen
+	}
+	return Generation{}
+}
+
+func (w *world) begin(o op) error {
+	for i := range w.ops {
+		if w.ops[i].order == 0 {
+			w.ops[i] = o
+			return nil
+		}
+	}
+	return errors.New("too many orders under way")
+}
+
+// dropLateOps forgets the orders whose answer nobody waits for. What they do to
+// processes goes on. A Prepare must be canceled.
+func (w *world) dropLateOps() {
+	for i := range w.ops {
+		awaited := w.ops[i].order == w.m.Await || w.ops[i].kind == opPrepare
+		for _, s := range w.m.Slots {
+			awaited = awaited || s.Await == w.ops[i].order
+		}
+		if !awaited {
+			w.ops[i] = op{}
+		}
+	}
+}
+
+// fence kills these workers and returns those that had a process.
+func (w *world) fence(workers Workers) (left Workers) {
+	for g, set := range workers {
+		for i := range set.All() {
+			p := &w.gens[g].workers[i]
+			p.respawn = false
+			if p.life.live() {
+				p.doom = SignalKill
+			}
+			if p.life != none {
+				left[g] |= OneWorker(i)
+			}
+		}
+	}
+	return left
+}
+
+// writeOff has these workers count as gone.
+func (w *world) writeOff(workers Workers) {
+	for g, set := range workers {
+		for i := range set.All() {
+			w.gens[g].workers[i].off = true
+		}
+	}
+}
+
+// ended: the machine is about to know that this process has ended.
+func (w *world) ended(g, i int) {
+	w.gens[g].workers[i].life = none
+	for o := range w.ops {
+		w.ops[o].left[g] &^= OneWorker(i)
+	}
+}
+
+func (w *world) park() {
+	w.owner.park = true
+	for g := range w.gens {
+		for i := range w.gens[g].workers {
+			if p := &w.gens[g].workers[i]; p.ack == ackCurrent {
+				p.ack = ackStale
+			}
+		}
+	}
+}
+
+func (w *world) signal(g *gen, e SignalWorkers, owns bool) error {
+	if w.m.Stop == NotStopping {
+		switch {
+		case owns:
+			return errors.New("it owns the wire")
+		case g.mark != directory.Leaving:
+			return errors.New("it is not marked as leaving")
+		case g.committed && w.m.Phase == PhaseAborting:
+			return errors.New("an abort touches what is not new")
+		case g.committed && w.gens[w.m.Active.Slot].own:
+		case g.committed && (!g.released || w.forwardsTo(g)):
+			return errors.New("its rings are not released")
+		}
+	}
+	g.signalled = true
+	for i := range g.workers {
+		p := &g.workers[i]
+		p.respawn = false
+		if p.life.live() {
+			p.doom = max(p.doom, e.Signal)
+		}
+	}
+	return nil
+}
+
+func (w *world) free(g *gen, name Generation) error {
+	for i := range g.workers {
+		if p := g.workers[i]; p.life != none || p.respawn {
+			return fmt.Errorf("worker %d is there", i)
+		} else if p.header == publishing {
+			return errors.New("its headers are PUBLISHING")
+		}
+	}
+	if w.timers[name.Slot] != 0 {
+		return errors.New("a timer runs on")
+	}
+	*g = gen{}
+	return nil
+}
+
+func (g *gen) setHeaders(set WorkerSet, to, from header) error {
+	for i := range set.All() {
+		if g.workers[i].header != from {
+			return fmt.Errorf("header of worker %d is %d", i, g.workers[i].header)
+		}
+		g.workers[i].header = to
+	}
+	return nil
+}
+
+func (w *world) setHanded(g *gen, set WorkerSet) error {
+	for i := range set.All() {
+		switch g.workers[i].header {
+		case headerNone:
+			return fmt.Errorf("worker %d never published", i)
+		case publishing:
+			g.workers[i].header = handed
+			for j := range w.gens {
+				for k := range w.gens[j].workers {
+					p := &w.gens[j].workers[k]
+					p.behind = p.behind || p.life == ready || p.life == up
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// forwardsTo reports whether a lane that owns the wire may not have seen yet
+// that nothing is to be forwarded to g.
+func (w *world) forwardsTo(g *gen) bool {
+	for i := range g.workers {
+		if g.workers[i].header == publishing {
+			return true
+		}
+	}
+	for i := range w.gens {
+		for _, p := range w.gens[i].workers {
+			if w.gens[i].epoch == w.owner.epoch && p.life.live() && p.behind {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) timerSet(g Generation) *timerSet {
+	if g.Epoch == 0 {
+		return &w.stop
+	}
+	return &w.timers[g.Slot]
+}
+
+func (w *world) startTimer(e StartTimer) error {
+	if e.Gen.Epoch != 0 {
+		if _, err := w.at(e.Gen); err != nil {
+			return err
+		}
+	}
+	set := w.timerSet(e.Gen)
+	if *set&(1<<e.Timer) != 0 {
+		return errors.New("it runs already")
+	}
+	*set |= 1 << e.Timer
+	return nil
+}
+
+// reader returns the slot of the generation that reads, as directory.Reader
+// does for a socket that all of them list.
+func (w *world) reader() int {
+	newest, oldest := -1, -1
+	for i := range w.gens {
+		g := &w.gens[i]
+		if g.epoch == 0 || !g.mark.Live() {
+			continue
+		}
+		if g.epoch <= w.owner.epoch && (newest < 0 || g.epoch > w.gens[newest].epoch) {
+			newest = i
+		}
+		if oldest < 0 || g.epoch < w.gens[oldest].epoch {
+			oldest = i
+		}
+	}
+	if newest >= 0 {
+		return newest
+	}
+	return oldest
+}
+
+// boundary is the moment before a batch: the lane loads the word and obeys.
+func (w *world) boundary(g, i int) {
+	p := &w.gens[g].workers[i]
+	p.asked, p.behind = false, false
+	switch {
+	case w.gens[g].own && w.owner.epoch < w.gens[g].epoch:
+		p.reading = true
+	case w.owner.park:
+		p.reading, p.ack = false, ackCurrent
+	default:
+		p.reading = w.reader() == g
+	}
+}
+
+// barrier reports whether every lane that may read has acknowledged.
+func (md *model) barrier(w *world) bool {
+	for g := range w.gens {
+		for _, p := range w.gens[g].workers {
+			if p.life == none || p.off || !w.gens[g].mark.Live() || p.ack == ackCurrent {
+				continue
+			}
+			if !md.defects.staleAcks || p.ack == ackNone {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *process) die() {
+	p.life = dead
+	p.stopped, p.reading, p.asked, p.behind, p.off, p.ack, p.doom = false, false, false, false, false, ackNone, NoSignal
+}
+
+var errTwoReaders = errors.New("two generations read the wire")
+
+// check tests what must hold in every state.
+func (w *world) check(blind bool) error {
+	readers := 0
+	for g := range w.gens {
+		for _, p := range w.gens[g].workers {
+			if p.reading && p.life.live() {
+				readers++
+				break
+			}
+		}
+	}
+	if readers > 1 && !blind {
+		return errTwoReaders
+	}
+	if w.owner.park && (w.m.Phase != PhaseParking || w.m.Await == 0) {
+		return errors.New("parked, and nobody counts the acks or waits for the lapse")
+	}
+	if w.m.Phase != PhasePreparing && slices.ContainsFunc(w.ops[:], func(o op) bool { return o.order != 0 && o.kind == opPrepare }) {
+		return errors.New("what is being prepared is for nobody")
+	}
+	starts := 0
+	for i, s := range w.m.Slots {
+		if s.Stage == StageStarting {
+			starts++
+		}
+		if (s.Stage == StageFree) != (w.gens[i].epoch == 0) || s.Epoch != w.gens[i].epoch {
+			return fmt.Errorf("slot %d is %v with epoch %d, and holds epoch %d", i, s.Stage, s.Epoch, w.gens[i].epoch)
+		}
+		if s.Up&^s.Workers != 0 {
+			return fmt.Errorf("slot %d: %v are up of %v", i, s.Up, s.Workers)
+		}
+	}
+	if starts > 1 {
+		return errors.New("two generations are starting")
+	}
+	if m := (machine{State: w.m}); m.draining() > MaxDraining && w.m.Phase != PhaseStopping {
+		return errors.New("too many generations are draining")
+	}
+	if active := w.m.Active; active.Epoch != 0 && w.gens[active.Slot].epoch == active.Epoch &&
+		w.m.Phase != PhaseFlipping && w.owner.epoch != active.Epoch {
+		return fmt.Errorf("epoch %d is active, epoch %d owns the wire", active.Epoch, w.owner.epoch)
+	}
+	if w.exited && w.gens != ([MaxSlots]gen{}) {
+		return errors.New("exited with generations left")
+	}
+	return w.untouched()
+}
+
+// untouched tests that a generation that owns the wire is as if there had been
+// no reload, whenever none is in progress.
+func (w *world) untouched() error {
+	if w.m.Phase != PhaseSteady && w.m.Phase != PhaseAborting {
+		return nil
+	}
+	if w.m.Phase == PhaseAborting && w.owner.epoch == 0 {
+		return nil
+	}
+	g := &w.gens[w.m.Active.Slot]
+	if g.mark != directory.Active || g.signalled || !g.committed {
+		return fmt.Errorf("the active generation is %+v", *g)
+	}
+	for i, p := range g.workers {
+		if p.header != headerNone {
+			return fmt.Errorf("worker %d of the active generation publishes", i)
+		}
+		serves := p.life.live() && p.doom == NoSignal
+		noticed := p.life == none || !w.m.Slots[w.m.Active.Slot].Up.Has(i)
+		if !serves && noticed && !p.respawn {
+			return fmt.Errorf("worker %d of the active generation is down for good", i)
+		}
+	}
+	return nil
+}
