@@ -63,6 +63,10 @@ func (b *builder) check() {
 	}
 	for i := range b.nodes {
 		b.checkNode(&b.nodes[i])
+		b.lint(&b.nodes[i])
+	}
+	if hasSOA && hasNS {
+		b.lintServers()
 	}
 }
 
@@ -109,7 +113,7 @@ func (b *builder) checkNode(n *buildNode) {
 		b.diags.errorf(cname.pos, "CNAME and other data at %s (RFC 1034 3.6.2)", wire.Text(b.name(n)))
 	}
 	if dname != nil && ns != nil && !apex {
-		b.diags.errorf(dname.pos, "DNAME and NS at %s (RFC 6672 2.3)", wire.Text(b.name(n)))
+		b.diags.warnf(dname.pos, "DNAME and NS at %s: only the delegation is served (RFC 6672 2.3)", wire.Text(b.name(n)))
 	}
 	if ds != nil && apex {
 		b.diags.errorf(ds.pos, "DS at the apex (RFC 4035 2.4)")

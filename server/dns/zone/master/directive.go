@@ -47,7 +47,7 @@ func (p *parser) setOrigin() bool {
 	if !p.atEnd() {
 		return false
 	}
-	p.origin = origin
+	p.origin, p.moved = origin, true
 	return true
 }
 
@@ -76,8 +76,9 @@ func (p *parser) include() bool {
 	if !ok {
 		return false
 	}
-	name, origin := string(path), p.origin
+	name, origin, moved := string(path), p.origin, false
 	if p.next() {
+		moved = true
 		var err error
 		if origin, err = appendName(nil, p.tok, p.origin); err != nil {
 			return p.errorf("$INCLUDE: origin: %v", err)
@@ -104,7 +105,7 @@ func (p *parser) include() bool {
 	}
 	sub := parser{
 		scanner: scanner{data: data, line: 1}, h: p.h, file: file, path: name, level: p.level + 1,
-		origin: origin, owner: append([]byte(nil), p.owner...), class: p.class,
+		origin: origin, owner: append([]byte(nil), p.owner...), moved: moved, class: p.class,
 		ttl: p.ttl, hasTTL: p.hasTTL, dollar: p.dollar, rdata: p.rdata,
 	}
 	sub.parse()

@@ -138,9 +138,10 @@ func appendModified(dst, modifier []byte, n uint64) ([]byte, error) {
 		return bad()
 	}
 	v := int64(n) + offset
-	if v < 0 || v > math.MaxInt32 {
+	if v < math.MinInt32 || v > math.MaxInt32 {
 		return dst, fmt.Errorf("${%s} makes %d of %d, which is out of range", modifier, v, n)
 	}
+	bits := uint64(uint32(v)) // a negative number as 32 bits, as in BIND
 	width, base := uint64(0), byte('d')
 	if len(parts) > 1 {
 		if width, err = parseUint(parts[1], 255); err != nil {
@@ -158,13 +159,13 @@ func appendModified(dst, modifier []byte, n uint64) ([]byte, error) {
 	case 'd':
 		digits = strconv.AppendInt(nil, v, 10)
 	case 'o':
-		digits = strconv.AppendInt(nil, v, 8)
+		digits = strconv.AppendUint(nil, bits, 8)
 	case 'x':
-		digits = strconv.AppendInt(nil, v, 16)
+		digits = strconv.AppendUint(nil, bits, 16)
 	case 'X':
-		digits = bytes.ToUpper(strconv.AppendInt(nil, v, 16))
+		digits = bytes.ToUpper(strconv.AppendUint(nil, bits, 16))
 	case 'n', 'N':
-		return appendNibbles(dst, v, int(width), base), nil
+		return appendNibbles(dst, bits, int(width), base), nil
 	default:
 		return bad()
 	}
@@ -176,7 +177,7 @@ func appendModified(dst, modifier []byte, n uint64) ([]byte, error) {
 
 // appendNibbles appends the hexadecimal digits of v, the lowest first, with dots
 // between them, in at least width characters.
-func appendNibbles(dst []byte, v int64, width int, base byte) []byte {
+func appendNibbles(dst []byte, v uint64, width int, base byte) []byte {
 	const lower, upper = "0123456789abcdef", "0123456789ABCDEF"
 	set := lower
 	if base == 'N' {

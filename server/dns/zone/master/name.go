@@ -6,14 +6,17 @@ import (
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 )
 
-// nameChar has the characters that a name may hold without an escape: letters,
-// digits, hyphen, and what is in wide use in names that are not host names.
-// Anything else (a comma, a quote, '&') is nearly always a slip.
+// nameChar has the characters that a name may hold without an escape: all that
+// print, but those that mean something to the scanner, and a few that in a name
+// are nearly always a slip (a comma for a dot, a template that was not filled
+// in).
 var nameChar = func() (c [256]bool) {
 	for i := range c {
-		c[i] = '0' <= i && i <= '9' || 'a' <= i && i <= 'z' || 'A' <= i && i <= 'Z'
+		c[i] = i > ' ' && i != 0x7f
 	}
-	c['-'], c['_'], c['/'], c['*'] = true, true, true, true
+	for _, no := range `.\"();,&%$@` {
+		c[no] = false
+	}
 	return c
 }()
 
@@ -53,6 +56,11 @@ func appendName(dst, tok, origin []byte) ([]byte, error) {
 			}
 			dst = append(dst, v)
 			i += n - 1
+		case '@': // alone it is the origin, doubled a slip
+			if i == 0 {
+				return dst[:start], fmt.Errorf("name %q begins with @", tok)
+			}
+			dst = append(dst, c)
 		default:
 			return dst[:start], fmt.Errorf("character %q in name %q needs a backslash", c, tok)
 		}

@@ -21,6 +21,7 @@ type parser struct {
 
 	origin []byte
 	owner  []byte // of the last record; empty: none yet
+	moved  bool   // the origin changed since an owner was stated
 	class  wire.Class
 
 	ttl    uint32 // of $TTL, else of the last record with a TTL
@@ -93,6 +94,10 @@ func (p *parser) logicalLine() bool {
 		if len(p.owner) == 0 {
 			return p.errorf("record without an owner, and there is none before it")
 		}
+		if p.moved {
+			p.moved = false
+			p.h.Warnf(p.pos(), "record without an owner behind a change of origin: it belongs to %s", wire.Text(p.owner))
+		}
 	default:
 		if !p.next() {
 			return p.fault == "" // an empty line
@@ -101,7 +106,7 @@ func (p *parser) logicalLine() bool {
 			return p.errorf("quote in an owner name")
 		}
 		owner, err := appendName(p.owner[:0], p.tok, p.origin)
-		p.owner = owner
+		p.owner, p.moved = owner, false
 		if err != nil {
 			return p.errorf("owner: %v", err)
 		}
