@@ -91,9 +91,12 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		outcomes: make(map[control.Outcome]uint64),
 	}
 	s.zones = zones.NewStore(s.env, s.log)
-	var err error
-	if s.identity, err = spawn.LookupIdentity(cfg.User); err != nil {
-		return nil, err
+	if os.Geteuid() == 0 { // else there is nothing to drop
+		uid, gid, err := config.LookupUser(cfg.User)
+		if err != nil {
+			return nil, err
+		}
+		s.identity = spawn.Identity{UID: uid, GID: gid, Change: true}
 	}
 	if err := s.makeRegions(cfg); err != nil {
 		return nil, err

@@ -3,8 +3,10 @@ package netio
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +29,13 @@ func Sockaddr(ap netip.AddrPort) (unix.Sockaddr, int) {
 		return &unix.SockaddrInet4{Port: int(ap.Port()), Addr: a.Unmap().As4()}, unix.AF_INET
 	}
 	sa := &unix.SockaddrInet6{Port: int(ap.Port()), Addr: a.As16()}
+	if zone := a.Zone(); zone != "" { // an interface, by name or by index
+		if i, err := net.InterfaceByName(zone); err == nil {
+			sa.ZoneId = uint32(i.Index)
+		} else if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			sa.ZoneId = uint32(n)
+		}
+	}
 	return sa, unix.AF_INET6
 }
 

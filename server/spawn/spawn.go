@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"runtime"
 	"strconv"
 	"strings"
@@ -21,27 +20,6 @@ const self = "/proc/self/exe"
 type Identity struct {
 	UID, GID uint32
 	Change   bool // to UID and GID
-}
-
-// LookupIdentity returns the identity of the named user if this process is
-// root, and the zero Identity if it is not: then there is nothing to drop.
-func LookupIdentity(name string) (Identity, error) {
-	if os.Geteuid() != 0 {
-		return Identity{}, nil
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return Identity{}, fmt.Errorf("looking up user %q: %w", name, err)
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return Identity{}, fmt.Errorf("looking up user %q: uid %q: %w", name, u.Uid, err)
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return Identity{}, fmt.Errorf("looking up user %q: gid %q: %w", name, u.Gid, err)
-	}
-	return Identity{UID: uint32(uid), GID: uint32(gid), Change: true}, nil
 }
 
 // Command is a child to start.
