@@ -25,6 +25,17 @@ func (r *resolver) enter() bool {
 	return true
 }
 
+// passed reports whether the chain went through the DNAME of n already.
+func (r *resolver) passed(n zone.Node) bool {
+	ref := dnameRef{r.zone, n.Ref()}
+	for _, d := range r.dnames[:r.chain] {
+		if d == ref {
+			return true
+		}
+	}
+	return false
+}
+
 // cname answers with the CNAME of n and moves on to its target. It reports
 // whether there is more to look up.
 func (r *resolver) cname(n zone.Node) bool {
@@ -68,15 +79,11 @@ func (r *resolver) dname(n zone.Node) bool {
 		return false
 	}
 	target := s.Wire[recordFixed:]
-	ref := dnameRef{r.zone, n.Ref()}
-	again := false
-	for i := range r.chain {
-		again = again || r.dnames[i] == ref
-	}
+	again := r.passed(n)
 	if again && r.under(target, n.Name()) || !r.enter() {
 		return false // each round would only make the name longer
 	}
-	r.dnames[r.chain-1] = ref
+	r.dnames[r.chain-1] = dnameRef{r.zone, n.Ref()}
 	prefix := r.name.Len() - len(n.Name())
 	if !again {
 		if m.put(s, r.owner+prefix, 0) == 0 {

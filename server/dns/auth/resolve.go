@@ -104,6 +104,9 @@ func (r *resolver) data(n zone.Node, wild bool) {
 		r.negative(wire.NoError)
 		return
 	}
+	if r.qtype == wire.TypeDNAME && r.passed(n) {
+		return // the chain put it there
+	}
 	at := m.put(s, r.owner, r.delta(n))
 	if at == 0 {
 		m.tc = true
