@@ -27,9 +27,22 @@ E2E := ./test/e2e
 build: ## build bin/dnsapp and bin/dnsappctl, static
 	@CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/dnsapp ./cmd/dnsappctl
 
+define TRY
+
+Serving $(CONFIG) until Ctrl-C. In another terminal, try:
+
+  dig @127.0.0.1 -p 5353 www.example.com A
+  dig @::1 -p 5353 example.com MX +tcp
+  export DNSAPP_CONTROL=$${XDG_RUNTIME_DIR:-/tmp}/dnsapp/control.sock
+  bin/dnsappctl status
+  bin/dnsappctl reload
+
+endef
+export TRY
+
 .PHONY: run
 run: build ## build and serve $(CONFIG) in the foreground
-	@cat configs/quickstart.txt
+	@echo "$$TRY"
 	@exec bin/dnsapp serve -c $(CONFIG)
 
 .PHONY: test

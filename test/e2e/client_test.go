@@ -104,11 +104,7 @@ func (p *probe) stop() load.Report {
 func awaitAnswers(t *testing.T, g *load.UDP, n uint64) {
 	t.Helper()
 	n += g.Report().Answered
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); g.Report().Answered < n; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %d answers in 20 s: %v", n, g.Report())
-		}
+	if !awaiting(20*time.Second, func() bool { return g.Report().Answered >= n }) {
+		t.Fatalf("no %d answers in 20 s: %v", n, g.Report())
 	}
 }

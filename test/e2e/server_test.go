@@ -146,13 +146,21 @@ func allReady(g control.Generation) bool {
 // await polls until ok holds, and fails the test after the timeout.
 func (s *server) await(timeout time.Duration, what string, ok func() bool) {
 	s.t.Helper()
+	if !awaiting(timeout, ok) {
+		s.t.Fatalf("not so after %v: %s", timeout, what)
+	}
+}
+
+// awaiting polls until ok holds and reports whether it did in time.
+func awaiting(timeout time.Duration, ok func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(timeout); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not so after %v: %s", timeout, what)
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return true
 		}
 	}
+	return ok()
 }
 
 // tryCtl runs a dnsappctl command and returns what it printed and its code.
@@ -388,13 +396,12 @@ func (s *server) cleanUp() {
 // left after the end of the server.
 func (s *server) checkNothingLeft() {
 	s.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	left := s.processes()
-	for deadline := time.Now().Add(2 * time.Second); len(left) > 0 && time.Now().Before(deadline); <-tick.C {
+	var left []int
+	gone := awaiting(2*time.Second, func() bool {
 		left = s.processes()
-	}
-	if len(left) > 0 {
+		return len(left) == 0
+	})
+	if !gone {
 		s.t.Errorf("processes %v are left", left)
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

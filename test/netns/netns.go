@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,10 @@ func Enter() (code int, inside bool, err error) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	signal.Ignore(syscall.SIGINT)
+	// The death of the thread that starts it ends the child, not only the death of
+	// this process: keep the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return 0, false, fmt.Errorf("entering a network namespace: %w", err)
 	}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The long tests: every fuzz target for FUZZTIME (default 2m) each, then the
+# end-to-end tests ROUNDS times (default 5). What a fuzz target finds stays in
+# its package's testdata/fuzz, to be committed as a test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fuzztime=${FUZZTIME:-2m}
+rounds=${ROUNDS:-5}
+
+grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r file; do
+	pkg=$(dirname "$file")
+	for target in $(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$file"); do
+		echo "# $pkg $target, $fuzztime" >&2
+		go test -run='^$' -fuzz="^$target\$" -fuzztime="$fuzztime" "$pkg"
+	done
+done
+
+echo "# end to end, $rounds times" >&2
+go build -buildvcs=false -o bin/summary ./test/cmd/summary
+DNSAPP_BIN=$PWD/bin go test -json -count="$rounds" -timeout 4h ./test/e2e | bin/summary
