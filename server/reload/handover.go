@@ -52,19 +52,26 @@ func (m *machine) started() {
 	m.commit(Done, "")
 }
 
-// enterAsking begins T2, or begins it again after a lapse. Only workers that
-// are up are asked; the others are fenced next.
+// enterAsking begins T2, or begins it again after a lapse. Of the readers only
+// those that are up are asked; the others are fenced next. The new lanes are
+// asked too: better to find out now than after the flip.
 func (m *machine) enterAsking(reason string) {
 	m.setPhase(PhaseAsking, reason)
+	ask := workers(m.Active, m.slot(m.Active).Up)
+	ask[m.Next.Slot] = m.slot(m.Next).Workers
 	m.Await = m.order()
-	m.emit(Ask{Order: m.Await, Workers: workers(m.Active, m.slot(m.Active).Up)})
+	m.emit(Ask{Order: m.Await, Workers: ask})
 }
 
 // asked goes on to the park, past a fence around those who cannot be trusted
 // to stay away from the wire.
-func (m *machine) asked(silent WorkerSet) {
+func (m *machine) asked(silent Workers) {
+	if set := silent[m.Next.Slot]; set != 0 {
+		m.abort(fmt.Sprintf("workers %v of epoch %d do not answer", set, m.Next.Epoch))
+		return
+	}
 	s := m.slot(m.Active)
-	s.Up &^= silent
+	s.Up &^= silent[m.Active.Slot]
 	if down := s.Workers &^ s.Up; down != 0 {
 		m.enterFencing(down)
 		return

@@ -79,10 +79,10 @@ func (m *machine) phaseAnswered(e answer) bool {
 	case PhaseAsking:
 		switch e := e.(type) {
 		case LanesAnswered:
-			m.asked(0)
+			m.asked(Workers{})
 			return true
 		case Unanswered:
-			m.asked(e.Silent[m.Active.Slot])
+			m.asked(e.Silent)
 			return true
 		}
 	case PhaseFencing:

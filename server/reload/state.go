@@ -45,10 +45,11 @@ const (
 	// PhaseStarting is T1: the new workers start; the old headers are
 	// PUBLISHING. Left when every new worker is READY.
 	PhaseStarting
-	// PhaseAsking begins T2: every lane that reads is asked for a sign of life.
+	// PhaseAsking begins T2: every lane, old and new, is asked for a sign of
+	// life.
 	PhaseAsking
-	// PhaseFencing: the workers that gave none, or are down, are made gone for
-	// certain, so that no late reader can appear.
+	// PhaseFencing: the old workers that gave none, or are down, are made gone
+	// for certain, so that no late reader can appear.
 	PhaseFencing
 	// PhaseParking: the owner word is a park; every reading lane of every live
 	// process must acknowledge exactly this park.
