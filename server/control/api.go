@@ -272,10 +272,10 @@ var Outcomes = [...]Outcome{
 
 // ReloadReport says how a reload went.
 type ReloadReport struct {
-	ID        uint64    `json:"id"` // counts the reloads of this supervisor from 1
+	ID        uint64    `json:"id"` // grows with every reload; the start of the supervisor has 1
 	OK        bool      `json:"ok"`
 	Outcome   Outcome   `json:"outcome"`
-	Reason    string    `json:"reason"` // why, unless OK
+	Reason    string    `json:"reason"` // why it ended as it did
 	StartedAt time.Time `json:"started_at"`
 	Elapsed   Millis    `json:"elapsed_ms"`
 	FromEpoch uint32    `json:"from_epoch"` // the old generation

@@ -68,7 +68,7 @@ func (e *Error) status() int {
 	return http.StatusInternalServerError
 }
 
-// String returns p as compilers print it: FILE:LINE: KEY: MESSAGE; WANT.
+// String returns p as compilers print it: FILE:LINE: KEY: MESSAGE (WANT).
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -83,7 +83,7 @@ func (p Problem) String() string {
 	}
 	b.WriteString(p.Message)
 	if p.Want != "" {
-		b.WriteString("; " + p.Want)
+		b.WriteString(" (" + p.Want + ")")
 	}
 	return b.String()
 }

@@ -95,7 +95,7 @@ func TestReloadRefused(t *testing.T) {
 		},
 	}))
 	report, err := c.Reload(testContext(t), ReloadRequest{}, func(Event) {})
-	wantError(t, err, CodeRefused, "the configuration has 1 error", "/etc/dnsapp.yaml:4: workers: is 0; want 1 to 64")
+	wantError(t, err, CodeRefused, "the configuration has 1 error", "/etc/dnsapp.yaml:4: workers: is 0 (want 1 to 64)")
 	if report == nil || report.Outcome != OutcomeRefused {
 		t.Errorf("report is %+v", report)
 	}

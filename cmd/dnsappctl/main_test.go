@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/exit"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const (
+	ms  = control.Millis(time.Millisecond)
+	sec = control.Millis(time.Second)
+)
+
+// backend is a supervisor that is in the middle of the drain of a reload.
+type backend struct {
+	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
+	stop   func(context.Context, control.StopKind, func(control.Event)) error
+	status func(context.Context) (*control.Status, error)
+}
+
+func (b *backend) Version() control.Version {
+	return control.Version{Version: "v0.1.0", Revision: "f737e20", Go: "go1.26.8", API: 1}
+}
+
+func (b *backend) Zones(context.Context) ([]control.ZoneStatus, error) {
+	return []control.ZoneStatus{
+		{Name: "example.com.", File: "/etc/dnsapp/zones/example.com.zone", Serial: 2026010201, Records: 33, Bytes: 4096, LoadedAt: day},
+		{Name: "big.example.", File: "/etc/dnsapp/zones/big.zone", Serial: 7, Records: 1_000_000, Bytes: 104 << 20, LoadedAt: day,
+			Error: "/etc/dnsapp/zones/big.zone:3: www: no TTL"},
+	}, nil
+}
+
+func (b *backend) Status(ctx context.Context) (*control.Status, error) {
+	if b.status != nil {
+		return b.status(ctx)
+	}
+	drain := &control.Drain{Flows: 3, Idle: 4100 * ms, DeadlineLeft: 31 * sec}
+	drain.Reason = drain.Describe()
+	return &control.Status{
+		Name: "edge-1", Version: "v0.1.0", PID: 10, StartedAt: day, Uptime: 3661 * sec,
+		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day.Add(time.Hour), Admin: "127.0.0.1:9153",
+		Step: control.StepDrain, Zones: 2,
+		Generations: []control.Generation{
+			{Epoch: 2, Slot: 1, State: "active", RxOwner: true, Lanes: 2, StartedAt: day.Add(time.Hour), Workers: []control.Worker{
+				{Index: 0, PID: 20, Ready: true, Uptime: 60 * sec}, {Index: 1, PID: 21, Uptime: 5 * ms, Respawns: 1},
+			}},
+			{Epoch: 1, State: "draining", Lanes: 2, StartedAt: day, Drain: drain, Workers: []control.Worker{
+				{Index: 0, PID: 11, Ready: true, Uptime: 3660 * sec}, {Index: 1, Gone: true},
+			}},
+		},
+		Listeners: []control.Listener{
+			{Name: "dns", Addresses: addrs("127.0.0.1:5353", "[::1]:5353"), Transport: []string{"udp", "tcp"}, Service: "dns", Affinity: "none"},
+			{Name: "who", Addresses: addrs("127.0.0.1:5399"), Transport: []string{"udp"}, Service: "identify", Affinity: "flow"},
+		},
+		LastReload: sampleReport(),
+		Ledger: control.Ledger{
+			Received: 1000, Served: 900, Sibling: 50, Forwarded: 46, Dropped: map[string]uint64{"short": 2, "not_query": 1}, InHand: 1,
+			RingTaken: 96, RingServed: 95, RingDropped: map[string]uint64{"send": 1}, KernelDropped: 4,
+			TCPAccepted: 9, TCPClosed: 7, TCPQueries: 30, TCPAnswers: 30,
+		},
+	}, nil
+}
+
+func addrs(list ...string) (a []netip.AddrPort) {
+	for _, s := range list {
+		a = append(a, netip.MustParseAddrPort(s))
+	}
+	return a
+}
+
+func sampleReport() *control.ReloadReport {
+	return &control.ReloadReport{
+		ID: 2, OK: true, Outcome: control.OutcomeDone, Reason: "drained", StartedAt: day, Elapsed: 2034 * ms, FromEpoch: 1, ToEpoch: 2,
+		Steps: []control.StepTime{
+			{Step: control.StepPrepare, Elapsed: 3 * ms}, {Step: control.StepWindow, Elapsed: 18 * ms}, {Step: control.StepHandover, Elapsed: 2 * ms},
+			{Step: control.StepDrain, Elapsed: 2005 * ms}, {Step: control.StepRelease, Elapsed: 2 * ms}, {Step: control.StepReap, Elapsed: 4 * ms},
+		},
+		Gap: 361 * ms / 1000, DrainStart: control.Load{Flows: 3, TCP: 1, Queries: 1},
+		Window: control.Ledger{Received: 100, Served: 70, Sibling: 10, Forwarded: 15, Dropped: map[string]uint64{"short": 5}},
+	}
+}
+
+func (b *backend) Reload(ctx context.Context, o control.ReloadOptions, emit func(control.Event)) (*control.ReloadReport, error) {
+	if b.reload != nil {
+		return b.reload(ctx, o, emit)
+	}
+	event := func(at control.Millis, step control.Step, entered bool, text string) {
+		emit(control.Event{Time: day.Add(at.Duration()), Elapsed: at, Step: step, Entered: entered, Epoch: 2, Text: text})
+	}
+	event(0, control.StepPrepare, true, "reading /etc/dnsapp/dnsapp.yaml")
+	event(3*ms, control.StepWindow, true, "starting 2 workers")
+	event(21*ms, control.StepHandover, true, "every worker is ready")
+	event(23*ms, control.StepDrain, true, "committed: epoch 2 owns the wire")
+	r := sampleReport()
+	if o.Wait == control.WaitCommit {
+		r.Outcome, r.Reason, r.Elapsed, r.Steps = control.OutcomeCommitted, "", 23*ms, r.Steps[:3]
+		return r, nil
+	}
+	event(1023*ms, control.StepDrain, false, "3 UDP flows, newest idle 1.0 s; deadline in 89 s")
+	event(2028*ms, control.StepRelease, true, "drained")
+	event(2030*ms, control.StepReap, true, "rings empty")
+	return r, nil
+}
+
+func (b *backend) Stop(ctx context.Context, kind control.StopKind, emit func(control.Event)) error {
+	if b.stop != nil {
+		return b.stop(ctx, kind, emit)
+	}
+	emit(control.Event{Time: day, Step: control.StepSteady, Epoch: 2, Text: "stopping: " + string(kind)})
+	return nil
+}
+
+// serve serves b and returns the path of its control socket.
+func serve(t *testing.T, b control.Backend) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ctl") // t.TempDir would be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := control.NewServer(b, slog.New(slog.DiscardHandler))
+	path := filepath.Join(dir, "control.sock")
+	if err := s.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve() }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(s.Shutdown(ctx), <-ended, os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// ctl runs dnsappctl against the socket at path.
+func ctl(t *testing.T, path string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{out: &out, err: &errs, env: environment(path)}
+	code = a.run(t.Context(), args)
+	return out.String(), errs.String(), code
+}
+
+func environment(path string) func(string) (string, bool) {
+	return func(name string) (string, bool) { return path, name == "DNSAPP_CONTROL" }
+}
+
+// Every command prints what testdata says, in both formats.
+func TestGolden(t *testing.T) {
+	refused := &backend{reload: func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error) {
+		e := control.Refuse("reload refused; nothing was changed")
+		e.Problems = []control.Problem{
+			{File: "/etc/dnsapp/dnsapp.yaml", Line: 4, Key: "workers", Message: "is 0", Want: "a whole number from 1 to 64"},
+			{File: "/etc/dnsapp/dnsapp.yaml", Line: 9, Key: "zones[0].file", Message: `there is no file "a.zone"`},
+		}
+		return &control.ReloadReport{ID: 3, Outcome: control.OutcomeRefused, Elapsed: 2 * ms, StartedAt: day, FromEpoch: 2, Problems: e.Problems}, e
+	}}
+	draining := &backend{reload: func(ctx context.Context, _ control.ReloadOptions, emit func(control.Event)) (*control.ReloadReport, error) {
+		emit(control.Event{Time: day, Elapsed: 23 * ms, Step: control.StepDrain, Entered: true, Epoch: 1, Text: "3 UDP flows"})
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	for _, c := range []struct {
+		name string
+		b    *backend
+		args string
+		code int
+	}{
+		{"status", &backend{}, "status", exit.Done},
+		{"zone-list", &backend{}, "zone list", exit.Done},
+		{"reload", &backend{}, "reload", exit.Done},
+		{"reload-commit", &backend{}, "reload --wait commit", exit.Done},
+		{"reload-refused", refused, "reload", exit.Refused},
+		{"reload-draining", draining, "reload --timeout 20ms", exit.Draining},
+		{"stop", &backend{}, "stop", exit.Done},
+		{"stop-fast", &backend{}, "stop --fast", exit.Done},
+		{"stop-now", &backend{}, "stop --now", exit.Done},
+	} {
+		path := serve(t, c.b)
+		for _, format := range []string{"text", "json"} {
+			out, errs, code := ctl(t, path, append(strings.Fields(c.args), "-o", format)...)
+			if code != c.code {
+				t.Errorf("%s: code %d, want %d", c.name, code, c.code)
+			}
+			if errs != "" {
+				out += "-- standard error --\n" + errs
+			}
+			golden(t, c.name+"."+format, out)
+		}
+	}
+}
+
+// The help of every command is what testdata says: it is read in review.
+func TestHelp(t *testing.T) {
+	for _, c := range []string{"", "status", "reload", "stop", "zone", "zone list", "version"} {
+		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
+		if code != exit.Done || errs != "" {
+			t.Errorf("%s: code %d: %s", c, code, errs)
+		}
+		golden(t, strings.TrimPrefix(strings.ReplaceAll("help "+c, " ", "-")+".txt", "-"), out)
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs (-want +got), -rewrite accepts it:\n%s", file, d)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	path := serve(t, &backend{
+		reload: func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error) {
+			t.Error("a reload was begun")
+			return nil, nil
+		},
+		stop: func(context.Context, control.StopKind, func(control.Event)) error {
+			t.Error("a stop was begun")
+			return nil
+		},
+	})
+	for _, c := range []struct{ args, want string }{
+		{"", "needs a command: completion, reload, status, stop, version, zone"},
+		{"fly", `has no command "fly"`},
+		{"stauts", "did you mean status?"},
+		{"zone", "needs a command: list"},
+		{"zone lits", "did you mean list?"},
+		{"status now", `unknown command "now"`},
+		{"status --no-such-flag", "unknown flag: --no-such-flag\ntry dnsappctl status --help"},
+		{"status -o yaml", "it is text or json"},
+		{"reload --wait forever", "it is done or commit"},
+		{"reload --timeout 5", "missing unit"},
+		{"reload --timeout -5s", "--timeout -5s is negative"},
+		{"stop --timeout -5s", "--timeout -5s is negative"},
+		{"stop --fast --now", "[fast now]"},
+		{"stop --fast now", `unknown command "now"`},
+	} {
+		out, errs, code := ctl(t, path, strings.Fields(c.args)...)
+		if code != exit.Usage || out != "" || !strings.Contains(errs, c.want) || !strings.Contains(errs, "--help") {
+			t.Errorf("%q: code %d, out %q, err %q", c.args, code, out, errs)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	for _, c := range []string{"status", "reload", "stop", "zone list", "version"} {
+		_, errs, code := ctl(t, path, strings.Fields(c)...)
+		if code != exit.Unreachable || !strings.Contains(errs, path) || !strings.Contains(errs, "try dnsapp serve -c FILE") {
+			t.Errorf("%s: code %d: %s", c, code, errs)
+		}
+		out, _, code := ctl(t, path, append(strings.Fields(c), "-o", "json")...)
+		if code != exit.Unreachable || !strings.Contains(out, `"unreachable"`) {
+			t.Errorf("%s -o json: code %d: %s", c, code, out)
+		}
+	}
+	out, errs, code := ctl(t, path, "version", "--client")
+	if code != exit.Done || errs != "" || !strings.HasPrefix(out, "dnsappctl  devel (go") {
+		t.Errorf("version --client: code %d: %s%s", code, out, errs)
+	}
+}
+
+// --control is stronger than the environment.
+func TestControlFlag(t *testing.T) {
+	path := serve(t, &backend{})
+	if out, errs, code := ctl(t, "/nowhere", "--control", path, "version"); code != exit.Done || !strings.Contains(out, "dnsapp     v0.1.0 (go1.26.8, revision f737e20, control API 1)") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+}
+
+// A supervisor that fails to answer is told from one that is not there.
+func TestFailed(t *testing.T) {
+	path := serve(t, &backend{status: func(context.Context) (*control.Status, error) { return nil, errors.New("no directory") }})
+	if _, errs, code := ctl(t, path, "status"); code != exit.Failed || errs != "dnsappctl: no directory\n" {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// Each event is printed before the next one happens.
+func TestStreams(t *testing.T) {
+	printed := make(chan string)
+	path := serve(t, &backend{
+		reload: func(ctx context.Context, _ control.ReloadOptions, emit func(control.Event)) (*control.ReloadReport, error) {
+			for _, step := range control.Steps[1:] {
+				emit(control.Event{Step: step, Entered: true})
+				select {
+				case line := <-printed:
+					if !strings.Contains(line, string(step)) {
+						t.Errorf("after %s came %q", step, line)
+					}
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			return &control.ReloadReport{OK: true, Outcome: control.OutcomeDone}, nil
+		},
+	})
+	for _, format := range []string{"text", "json"} {
+		r, w := io.Pipe()
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			lines := bufio.NewScanner(r)
+			for range len(control.Steps) - 1 {
+				if !lines.Scan() {
+					return
+				}
+				printed <- lines.Text()
+			}
+			io.Copy(io.Discard, r)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		a := &app{out: w, err: io.Discard, env: environment(path)}
+		if code := a.run(ctx, []string{"reload", "-o", format}); code != exit.Done {
+			t.Errorf("%s: code %d", format, code)
+		}
+		cancel()
+		w.Close()
+		reading.Wait()
+	}
+}
+
+// Ctrl-C leaves the reload alone and says so.
+func TestInterrupt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	path := serve(t, &backend{
+		reload: func(ctx context.Context, _ control.ReloadOptions, _ func(control.Event)) (*control.ReloadReport, error) {
+			interrupt()
+			<-ctx.Done()
+			close(ended)
+			return nil, ctx.Err()
+		},
+	})
+	var errs bytes.Buffer
+	a := &app{out: io.Discard, err: &errs, env: environment(path)}
+	if code := a.run(ctx, []string{"reload"}); code != exit.Draining || errs.String() != "dnsappctl: stopped watching; the reload goes on\n" {
+		t.Errorf("code %d: %s", code, errs.String())
+	}
+	<-ended
+}
+
+func TestSpan(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{-1, "0s"}, {0, "0s"}, {361 * time.Microsecond, "0.361ms"}, {33942 * time.Microsecond, "33.9ms"},
+		{99960 * time.Microsecond, "100ms"}, {999600 * time.Microsecond, "1.00s"}, {4120 * time.Millisecond, "4.12s"},
+		{90 * time.Second, "1m30s"}, {3661 * time.Second, "1h1m"}, {50 * time.Hour, "2d2h"},
+	} {
+		if got := span(c.d); got != c.want {
+			t.Errorf("span(%v) = %s, want %s", c.d, got, c.want)
+		}
+	}
+}
