@@ -273,6 +273,9 @@ func (s *Supervisor) askDrain(f reload.AskDrain) {
 			s.log.Error("draining a worker", "epoch", g.Epoch, "worker", i, "error", err)
 		}
 	}
+	if f.Gen == s.state.Active {
+		s.sockets.closeUDP(g.uses)
+	}
 	s.checkDrained(g)
 }
 

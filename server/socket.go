@@ -31,7 +31,7 @@ func (k socketKey) network() string {
 type socket struct {
 	socketKey
 	id        uint32
-	fd        int
+	fd        int // -1: closed ahead of its generations, in a stop
 	listening bool
 	users     int // generations that list it
 }
@@ -179,11 +179,30 @@ func (ss *sockets) release(uses []use) {
 	}
 	slices.SortFunc(idle, func(a, b *socket) int { return b.lane - a.lane })
 	for _, s := range idle {
-		if n, err := netio.Drops(s.fd); err == nil {
-			ss.kernelLost += n
-		}
-		unix.Close(s.fd)
+		ss.close(s)
 		delete(ss.byID, s.id)
+	}
+}
+
+// close closes a socket and keeps what the kernel counted on it. It may be
+// repeated.
+func (ss *sockets) close(s *socket) {
+	if s.fd < 0 {
+		return
+	}
+	if n, err := netio.Drops(s.fd); err == nil && !s.tcp {
+		ss.kernelLost += n
+	}
+	unix.Close(s.fd)
+	s.fd = -1
+}
+
+// closeUDP closes the UDP sockets of uses, for good: a stop has begun.
+func (ss *sockets) closeUDP(uses []use) {
+	for _, u := range uses {
+		if !u.tcp {
+			ss.close(u.socket)
+		}
 	}
 }
 
@@ -208,7 +227,7 @@ func (ss *sockets) listen(uses []use) error {
 func (ss *sockets) kernelDrops() uint64 {
 	n := ss.kernelLost
 	for _, s := range ss.byID {
-		if s.tcp {
+		if s.tcp || s.fd < 0 {
 			continue
 		}
 		if d, err := netio.Drops(s.fd); err == nil {

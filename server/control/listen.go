@@ -65,6 +65,9 @@ func listen(path string) (*listener, error) {
 		}
 		return nil, fmt.Errorf("creating control directory: %w", err)
 	}
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
 	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
@@ -88,6 +91,25 @@ func (l *listener) release() error {
 		err = errors.Join(err, lerr)
 	}
 	return err
+}
+
+// checkDir refuses a directory in which somebody else could have put the lock or
+// the socket, as anybody can in /tmp.
+func checkDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("control directory: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || !info.IsDir():
+		return fmt.Errorf("control directory %s is not a directory; set control: to a path in another one", dir)
+	case st.Uid != 0 && st.Uid != uint32(os.Geteuid()):
+		return fmt.Errorf("control directory %s belongs to user id %d; set control: to a path in a directory of your own", dir, st.Uid)
+	case info.Mode()&0o022 != 0:
+		return fmt.Errorf("control directory %s can be written by others (mode %v); set control: to a path in a directory of its own", dir, info.Mode().Perm())
+	}
+	return nil
 }
 
 func checkPath(path string) error {

@@ -98,7 +98,12 @@ func BindUDP(ap netip.AddrPort) (fd int, short bool, err error) {
 	}
 	if ap.Addr().IsUnspecified() { // the answer must leave from the address that was asked
 		if family == unix.AF_INET6 {
-			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+			// Free bind: an address that is ours by a route only answers, too, as
+			// it does over IPv4.
+			err = errors.Join(
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1),
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1),
+			)
 		} else {
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,10 @@ import (
 const (
 	// DrainIdle is how long a connection of a draining Set may be idle.
 	DrainIdle = 500 * time.Millisecond
+
+	// lastLook is how long an idle connection is given after its deadline: the
+	// read that it allows finds what is there and does not wait for more.
+	lastLook = time.Millisecond
 
 	// linger bounds how long a connection waits for the client's FIN.
 	linger = time.Second
@@ -122,6 +127,20 @@ func (c *Conn) AwaitQuery() error {
 		return c.SetReadDeadline(time.Now().Add(DrainIdle))
 	}
 	return nil
+}
+
+// Read reads what there is. When the deadline has passed it looks once more: a
+// process that was off the CPU for that long may have queries waiting, and the
+// runtime reports the deadline without reading.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := c.SetReadDeadline(time.Now().Add(lastLook)); err != nil {
+			return 0, err
+		}
+		return c.Conn.Read(b)
+	}
+	return n, err
 }
 
 // Begin and End bracket a query in flight.

@@ -109,6 +109,9 @@ func (l *lane) turn() bool {
 			l.stop()
 		}
 		busy := l.rings != nil && l.rings.serve(l)
+		if l.rings != nil && l.stopping && int(l.worker.stopped.Load()) == len(l.worker.lanes) {
+			l.worker.closeUDP()
+		}
 		for _, s := range l.udp {
 			if s.ready && s.reading {
 				l.serve(s)
@@ -217,8 +220,20 @@ func (l *lane) lookAtSlots() {
 	}
 }
 
-// stop serves what is queued and then reads no more.
+// stop serves what is queued and then reads no more. A listener stops
+// listening: new clients are refused at once and go elsewhere.
 func (l *lane) stop() {
+	for _, s := range l.tcp {
+		if !s.reading {
+			continue
+		}
+		for s.ready = true; s.ready; {
+			l.accept(s)
+		}
+		if err := unix.Shutdown(s.fd, unix.SHUT_RD); err != nil && !errors.Is(err, unix.ENOTCONN) {
+			l.log.Warn("a listener does not stop", "lane", l.global, "error", err)
+		}
+	}
 	for _, s := range l.udp {
 		s.ready = s.reading
 		for n := 0; s.ready && n < stopBursts; n++ {
@@ -227,6 +242,9 @@ func (l *lane) stop() {
 	}
 	l.stopping = true
 	l.lookAtSlots()
+	if int(l.worker.stopped.Add(1)) == len(l.worker.lanes) {
+		netio.Wake(l.worker.lanes[0].wake)
+	}
 }
 
 // setReading puts the sockets into the poller that this lane is to read, and

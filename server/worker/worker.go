@@ -51,7 +51,8 @@ type Worker struct {
 
 	quit     atomic.Bool
 	draining atomic.Bool
-	stopping atomic.Bool // takes no new work
+	stopping atomic.Bool  // takes no new work
+	stopped  atomic.Int32 // lanes that read no more
 	laneEnd  sync.WaitGroup
 }
 
@@ -279,6 +280,18 @@ func (w *Worker) addInbox(slot, fd int) error {
 	}
 	w.rings.add(inbox{Inbox: rings.Inbox(w.index), region: r, epoch: w.dir.Generation(slot).Epoch, slot: slot})
 	return nil
+}
+
+// closeUDP lets go of the UDP sockets: when every process has, the kernel tells
+// clients that nobody listens. No lane reads any more, and the caller is the one
+// that still answers through them, to what comes out of rings.
+func (w *Worker) closeUDP() {
+	for _, u := range w.sockets {
+		if u != nil && u.FD >= 0 {
+			unix.Close(u.FD)
+			u.FD = -1
+		}
+	}
 }
 
 // wakeWorker hastens the lane that empties the rings of a worker.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -144,7 +145,8 @@ func compileOne(z config.Zone) error {
 		region, err = c.Region("zone:" + shorten(z.Name))
 	}
 	if err != nil {
-		r.Error = err.Error()
+		// The sentinel is for errors.Is, and says nothing to a reader.
+		r.Error = strings.TrimSuffix(err.Error(), "\n"+zone.ErrZone.Error())
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
