@@ -1,0 +1,114 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// kind is what a family is, as Prometheus names it.
+type kind string
+
+const (
+	counterKind   kind = "counter"
+	gaugeKind     kind = "gauge"
+	histogramKind kind = "histogram"
+)
+
+// family is one metric with all its label values.
+type family struct {
+	name   string
+	kind   kind
+	help   string
+	labels []string
+	desc   *prometheus.Desc
+}
+
+func newFamily(k kind, name, help string, labels ...string) *family {
+	name = "dnsapp_" + name
+	return &family{name: name, kind: k, help: help, labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+}
+
+// The packets. Of the wire: received = served + sibling + forwarded + dropped
+// + in hand. Of the rings: taken = served + dropped.
+var (
+	received     = newFamily(counterKind, "datagrams_received_total", "Datagrams read from the wire.")
+	served       = newFamily(counterKind, "datagrams_served_total", "Datagrams given to the service by the worker that read them.")
+	sibling      = newFamily(counterKind, "datagrams_sibling_total", "Datagrams handed to another worker of the generation, which serves their flow.")
+	forwarded    = newFamily(counterKind, "datagrams_forwarded_total", "Datagrams handed to a draining generation, which serves their flow.")
+	dropped      = newFamily(counterKind, "datagrams_dropped_total", "Datagrams without an answer, by reason, and whether they were read from the wire or taken from a ring.", "reason", "path")
+	inHand       = newFamily(gaugeKind, "datagrams_in_hand", "Datagrams read and not accounted for yet. What stays was in the hands of a worker that was killed.")
+	kernelDrops  = newFamily(counterKind, "datagrams_kernel_dropped_total", "Datagrams lost in full socket buffers before a worker could read them.")
+	ringTaken    = newFamily(counterKind, "ring_datagrams_taken_total", "Datagrams taken from rings: of a sibling, forwarded by a newer generation, or taken back from a worker that had died.", "from")
+	ringServed   = newFamily(counterKind, "ring_datagrams_served_total", "Datagrams taken from rings and given to the service.")
+	sent         = newFamily(counterKind, "datagrams_sent_total", "Answers that the kernel took for sending.")
+	receivedSize = newFamily(counterKind, "received_bytes_total", "UDP payload read from the wire.")
+	sentSize     = newFamily(counterKind, "sent_bytes_total", "UDP payload sent.")
+	bursts       = newFamily(counterKind, "receive_bursts_total", "Receive calls that returned at least one datagram.")
+	notRecorded  = newFamily(counterKind, "flows_not_recorded_total", "Datagrams served without an entry in the flow table, because it was full where they belong. A reload may move their flows.")
+)
+
+// The streams.
+var (
+	tcpAccepted = newFamily(counterKind, "tcp_connections_accepted_total", "TCP connections accepted.")
+	tcpClosed   = newFamily(counterKind, "tcp_connections_closed_total", "TCP connections ended, by either side.")
+	tcpQueries  = newFamily(counterKind, "tcp_messages_received_total", "Messages (DNS) and lines (identify) read from TCP connections.")
+	tcpAnswers  = newFamily(counterKind, "tcp_messages_answered_total", "Answers written to TCP connections.")
+	tcpDropped  = newFamily(counterKind, "tcp_messages_dropped_total", "Messages on TCP connections without an answer, by reason.", "reason")
+)
+
+// DNS.
+var (
+	queries    = newFamily(counterKind, "dns_queries_total", "DNS queries answered. Only what is not zero is exported; types and rcodes without a name of their own are \"other\".", "transport", "type", "rcode")
+	latency    = newFamily(histogramKind, "request_duration_seconds", "Time from the reception of a request until its answer was given to the kernel.", "transport")
+	zones      = newFamily(gaugeKind, "zones", "Zones that are served.")
+	zoneSize   = newFamily(gaugeKind, "zone_records", "Records in all zones that are served.")
+	staleZones = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")
+)
+
+// Generations and workers.
+var (
+	epoch        = newFamily(gaugeKind, "generation_epoch", "Epoch of the generation that reads the wire.")
+	generations  = newFamily(gaugeKind, "generations", "Live generations by state.", "state")
+	workers      = newFamily(gaugeKind, "workers", "Workers that the generation that reads the wire should have.")
+	workersReady = newFamily(gaugeKind, "workers_ready", "Workers of the generation that reads the wire that are ready to serve.")
+	restarts     = newFamily(counterKind, "worker_restarts_total", "Workers started again after they had died.")
+	flows        = newFamily(gaugeKind, "flows", "UDP flows alive, by the state of their generation. Absent where it is not known.", "state")
+	connections  = newFamily(gaugeKind, "tcp_connections", "Open TCP connections, by the state of their generation. Absent where it is not known.", "state")
+)
+
+// Reloads.
+var (
+	step           = newFamily(gaugeKind, "reload_step", "1 for the step that the reload machine is in, 0 for the others.", "step")
+	reloads        = newFamily(counterKind, "reloads_total", "Finished reloads by outcome.", "outcome")
+	reloadOK       = newFamily(gaugeKind, "reload_successful", "Whether the last reload succeeded. Absent before the first, as all that is about the last one.")
+	reloadBegan    = newFamily(gaugeKind, "reload_start_time_seconds", "When the last reload began, since the Unix epoch.")
+	reloadDuration = newFamily(gaugeKind, "reload_duration_seconds", "How long the last reload took, its drain included.")
+	stepDuration   = newFamily(gaugeKind, "reload_step_duration_seconds", "How long the steps of the last reload took.", "step")
+	reloadGap      = newFamily(gaugeKind, "reload_gap_seconds", "Time without a reader in the last reload: last lane parked to first read of the new generation.")
+	reloadHanded   = newFamily(gaugeKind, "reload_handed_flows", "Flows that were still alive at the deadline of the last reload and moved to the new generation.")
+)
+
+// The process.
+var (
+	build      = newFamily(gaugeKind, "build_info", "Always 1; the labels say what runs.", "version", "revision", "goversion")
+	started    = newFamily(gaugeKind, "start_time_seconds", "When the supervisor started, since the Unix epoch.")
+	configTime = newFamily(gaugeKind, "config_load_time_seconds", "When the configuration that runs was loaded, since the Unix epoch.")
+)
+
+// section is a part of families under a heading of docs/metrics.md.
+type section struct {
+	title    string
+	families []*family
+}
+
+// sections lists every family, in the order of the document.
+var sections = []section{
+	{"Packets", []*family{
+		received, served, sibling, forwarded, dropped, inHand, kernelDrops, ringTaken, ringServed,
+		sent, receivedSize, sentSize, bursts, notRecorded,
+	}},
+	{"TCP", []*family{tcpAccepted, tcpClosed, connections, tcpQueries, tcpAnswers, tcpDropped}},
+	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones}},
+	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, flows}},
+	{"Reloads", []*family{
+		step, reloads, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,
+	}},
+	{"Process", []*family{build, started, configTime}},
+}

@@ -1,0 +1,50 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/counters"
+)
+
+// Source is the supervisor, as metrics sees it. Its methods are called at the
+// same time from any goroutine; their contexts end when nobody waits for the
+// answer any more.
+type Source interface {
+	// Sample returns everything there is to know at this moment. No counter in it
+	// is lower than in an earlier one.
+	Sample(ctx context.Context) (*Sample, error)
+
+	// Ready returns nil if an active generation serves, else why not. It is cheap.
+	Ready(ctx context.Context) error
+}
+
+// Sample is the state of a supervisor at one moment.
+type Sample struct {
+	Version        control.Version
+	StartedAt      time.Time
+	ConfigLoadedAt time.Time
+
+	Counters counters.Snapshot
+
+	Step        control.Step
+	Generations []Generation // live ones, in any order
+
+	Reloads     map[control.Outcome]uint64 // finished ones; the first start does not count
+	LastReload  *control.ReloadReport      // nil before the first
+	Respawns    uint64                     // workers started again after they had died
+	Zones       int                        // that the rx owner serves
+	ZoneRecords int                        // in all of them
+	StaleZones  int                        // of Zones, those whose newest file could not be loaded
+}
+
+// Generation is one live generation.
+type Generation struct {
+	Epoch   uint32
+	State   string // as control.Generation has it
+	RxOwner bool
+	Workers int           // configured
+	Ready   int           // of them, ready to serve
+	Load    *control.Load // what it serves; nil if not known
+}
