@@ -183,7 +183,7 @@ func TestIdentifyStream(t *testing.T) {
 	defer c.Close()
 	before := whoAnswersOn(t, c)
 	r := s.startReload()
-	<-r.committed
+	r.awaitCommit()
 	if after := whoAnswersOn(t, c); after != before {
 		t.Errorf("a connection of %+v is served by %+v after the commit", before, after)
 	}

@@ -76,9 +76,12 @@ func whoAnswersOn(t *testing.T, c net.Conn) load.Tag {
 // for the generation, by name and by identify.
 type probe struct{ dns, who *load.UDP }
 
+// generationQuery asks DNS what identify tells.
+var generationQuery = load.Query{Name: "generation.dnsapp", Type: dns.TypeTXT, Class: dns.ClassCHAOS, Rcode: load.NoError}
+
 func startProbe(t *testing.T) *probe {
 	t.Helper()
-	generation, err := load.NewDNS([]load.Query{{Name: "generation.dnsapp", Type: dns.TypeTXT, Class: dns.ClassCHAOS, Rcode: load.NoError}})
+	generation, err := load.NewDNS([]load.Query{generationQuery})
 	if err != nil {
 		t.Fatal(err)
 	}

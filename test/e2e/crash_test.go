@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -52,8 +53,43 @@ func TestWorkerRespawned(t *testing.T) {
 			t.Errorf("worker %d: %+v, had pid %d", i, w, pids[i])
 		}
 	}
+	// What the dead had in hand is all that the ledger misses, and it says so.
+	if l := s.status().Ledger; l.InHand < 0 || l.InHand > int64(len(pids))*64 || l.Received != l.Served+l.Sibling+l.Forwarded+sum(l.Dropped)+uint64(l.InHand) {
+		t.Errorf("ledger %+v", l)
+	}
 	if got := s.processes(); len(got) != 3 {
 		t.Errorf("processes %v: not the supervisor and two workers", got)
+	}
+}
+
+// Workers outlive their supervisor: they serve on when it is killed.
+func TestWorkersOutliveSupervisor(t *testing.T) {
+	s := start(t, settings{workers: 2}.yaml(), zoneFiles())
+	epoch, pids := s.epoch(), s.workers()
+	p := startProbe(t)
+	s.signal(syscall.SIGKILL)
+	s.awaitExit(5 * time.Second)
+	awaitAnswers(t, p.dns, 500)
+	awaitAnswers(t, p.who, 500)
+	r := p.stop()
+	t.Logf("probe: %v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	if r.Astray(epoch) != 0 {
+		t.Errorf("answers by epoch: %v, want %d alone", r.Epochs(), epoch)
+	}
+	if got := s.processes(); !slices.Equal(got, pids) {
+		t.Errorf("processes %v, want the workers %v", got, pids)
+	}
+	// Nobody is left to end them, nor to remove these files.
+	for _, pid := range pids {
+		kill(t, pid, syscall.SIGTERM)
+	}
+	for _, name := range []string{"control.sock", "dnsapp.pid"} {
+		if err := os.Remove(s.path(name)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -96,6 +96,24 @@ func TestDNSUnderReloads(t *testing.T) {
 	}
 }
 
+// The same load on the plain way to reload is not exact: the test above can fail.
+func TestDNSUnderRestartsFails(t *testing.T) {
+	s := start(t, settings{workers: 2, reload: "{mode: restart}"}.yaml(), zoneFiles())
+	x := startDNS(t)
+	s.await(10*time.Second, "the load runs", func() bool { return x.udp.Report().Answered > 5000 && x.short.Report().Answered > 50 })
+	for range 5 {
+		s.reload()
+	}
+	exact := true
+	for name, r := range x.stop() {
+		t.Logf("%s: %v", name, r)
+		exact = exact && r.Exact() == nil
+	}
+	if exact {
+		t.Error("five restarts lost nothing: the test does not see what it is there to see")
+	}
+}
+
 // A changed zone is served from the commit on: what is asked after it never sees
 // the old content (affinity none).
 func TestReloadServesNewZone(t *testing.T) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func ownership(s *server, a *account, each func(r control.ReloadReport, afterLas
 	for round := range ownershipRounds {
 		before := s.epoch()
 		r := s.startReload()
-		<-r.committed
+		r.awaitCommit()
 		after := s.epoch()
 		fresh := identify(s.t, newFlows, ownershipRate-oldRate)
 		awaitAnswers(s.t, fresh, overlap)
@@ -120,6 +121,44 @@ func TestOwnership(t *testing.T) {
 	}
 	if l := s.ledger(); l.Received != a.sent || sum(l.Dropped) != 0 || sum(l.RingDropped) != 0 || l.KernelDropped != 0 {
 		t.Errorf("%d packets were sent; ledger %+v", a.sent, l)
+	}
+}
+
+// The same over a listener whose answers carry the id of their query: here a
+// doubled answer cannot hide a lost one.
+func TestOwnershipByID(t *testing.T) {
+	at := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5301"), netip.MustParseAddrPort("[::1]:5301")}
+	more := fmt.Sprintf("  - {name: kept, address: [\"%v\", \"%v\"], transport: [udp], service: dns, affinity: flow}\n", at[0], at[1])
+	s := start(t, settings{workers: 2, reload: "{udp_idle: 1s}", more: more}.yaml(), zoneFiles())
+	generation := func(flows, rate int) *load.UDP {
+		p, err := load.NewDNS([]load.Query{generationQuery})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := load.StartUDP(load.UDPConfig{Targets: at, Flows: flows, Rate: rate, Sources: []netip.Prefix{clients6}, Protocol: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(g.Close)
+		return g
+	}
+	before := s.epoch()
+	old := generation(400, 8000)
+	awaitAnswers(t, old, 800)
+	r := s.startReload()
+	r.awaitCommit()
+	fresh := generation(100, 2000)
+	awaitAnswers(t, fresh, 2000)
+	var a account
+	a.add(old.Stop(time.Second), before)
+	report := r.wait()
+	a.add(fresh.Stop(time.Second), before+1)
+	t.Logf("sent %d, lost %d, astray %d, forwarded %d", a.sent, a.lost, a.astray, report.Window.Forwarded)
+	for _, err := range a.faults {
+		t.Error(err)
+	}
+	if a.astray != 0 || report.Window.Forwarded == 0 {
+		t.Errorf("%d answers of the wrong generation; window %+v", a.astray, report.Window)
 	}
 }
 

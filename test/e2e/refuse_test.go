@@ -103,7 +103,7 @@ func TestReloadDuringDrainRefused(t *testing.T) {
 	g := identify(t, 10, 100)
 	awaitAnswers(t, g, 20)
 	r := s.startReload()
-	<-r.committed
+	r.awaitCommit()
 	_, errs, code := s.tryCtl("reload")
 	if code != 3 || !strings.Contains(string(errs), "drain") {
 		t.Errorf("code %d, want 3 and a word of the drain: %s", code, errs)

@@ -252,7 +252,7 @@ func (s *server) reload(args ...string) control.ReloadReport {
 // reloading is a reload that runs.
 type reloading struct {
 	s         *server
-	committed chan struct{} // closed at the commit, or when the reload has ended without
+	committed chan struct{} // closed at the commit
 	done      chan struct{} // closed at its end
 	report    control.ReloadReport
 	ended     time.Time
@@ -295,11 +295,21 @@ func (s *server) startReload(args ...string) *reloading {
 		if err := cmd.Wait(); err != nil {
 			r.err = fmt.Errorf("reload: %w\n%s", err, errs.Bytes())
 		}
-		if !seen {
-			close(r.committed)
-		}
 	}()
 	return r
+}
+
+// awaitCommit waits until the new generation owns the wire.
+func (r *reloading) awaitCommit() {
+	r.s.t.Helper()
+	select {
+	case <-r.committed:
+	case <-r.done:
+		r.wait()
+		r.s.t.Fatal("a reload has ended without a word of its commit")
+	case <-time.After(startTimeout):
+		r.s.t.Fatalf("a reload has not committed after %v", startTimeout)
+	}
 }
 
 // wait returns the report of a reload that must succeed.
