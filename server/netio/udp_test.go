@@ -114,6 +114,11 @@ func FuzzControl(f *testing.F) {
 	huge := make([]byte, controlSize)
 	binary.NativeEndian.PutUint64(huge, 1<<63-1)
 	f.Add([]byte{}, huge)
+	for n := range unix.SizeofCmsghdr { // shorter than their own header
+		short := make([]byte, controlSize)
+		short[0] = byte(n)
+		f.Add([]byte{}, short)
+	}
 	f.Add([]byte{}, []byte{16, 0, 0, 0, 0, 0, 0, 0, 41, 0, 0, 0, 50, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, name, control []byte) {
 		for what, u := range bound {
