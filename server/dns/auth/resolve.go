@@ -192,7 +192,7 @@ func (r *resolver) referral(cut zone.Node) {
 	// without all of it says so (RFC 9471 3.1).
 	for i := range ns.Adds() {
 		if a := ns.Add(i); a.Kind == zone.AddGlue && !r.add(a, at, owner, 0) {
-			m.tc = true
+			m.tc = !r.tcp // there is no larger transport to come back by
 			return
 		}
 	}
