@@ -223,8 +223,8 @@ func (m *machine) workerReady(e WorkerReady) bool {
 	if e.Worker < 0 || !s.Workers.Has(e.Worker) {
 		return false
 	}
-	if e.Gen == m.Active && m.Phase == PhaseFencing {
-		return true // every worker that was down is being fenced
+	if e.Gen == m.Active && m.takingWire() && m.Phase != PhaseAsking {
+		return true // every worker that was down is fenced
 	}
 	s.Up |= OneWorker(e.Worker)
 	switch {

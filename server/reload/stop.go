@@ -17,6 +17,9 @@ func (m *machine) stopRequested(e StopRequested) bool {
 	if e.Kind <= m.Stop {
 		return true
 	}
+	if m.Phase == PhaseStopping {
+		m.emit(StopTimer{Timer: m.stopTimer()})
+	}
 	m.Stop = e.Kind
 	m.refusePending()
 	switch {
@@ -26,8 +29,10 @@ func (m *machine) stopRequested(e StopRequested) bool {
 		m.abort(stopRequested)
 	case m.Phase == PhaseSteady || m.Phase == PhaseConfirming:
 		m.enterStopping()
+	case m.Phase == PhaseStopping && m.Stop == StopNow:
+		m.reapAll(stopRequested)
 	case m.Phase == PhaseStopping:
-		m.hasten()
+		m.emit(StartTimer{Timer: m.stopTimer()})
 	}
 	return true
 }
@@ -56,16 +61,6 @@ func (m *machine) enterStopping() {
 	m.setStage(active, StageDraining, stopRequested)
 	m.emit(Mark{Gen: m.Active, State: directory.Draining})
 	m.askDrain(active)
-}
-
-// hasten honours a faster stop.
-func (m *machine) hasten() {
-	if m.Stop == StopNow {
-		m.reapAll(stopRequested)
-		return
-	}
-	m.emit(StopTimer{Timer: TimerStop})
-	m.emit(StartTimer{Timer: m.stopTimer()})
 }
 
 // stopTimer returns the timer that bounds the stop in progress, which has a

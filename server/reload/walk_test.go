@@ -206,29 +206,47 @@ func (md *model) liveness() func(*world) error {
 // a generation to fail, or one on each side.
 const walkFaults = 2
 
-func TestWalk(t *testing.T) {
-	md := &model{modes: []Mode{Graceful}}
-	n, err := md.verify(walkFaults)
-	if err != nil {
-		t.Fatal(err)
+// exhaustive marks a test that walks: long, and with nothing in it for the race
+// detector, which makes it ten times longer.
+func exhaustive(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine and no shared memory: walked without the race detector only")
 	}
-	t.Logf("%d states", n)
+	t.Parallel()
 }
 
-// In mode restart everything holds but one reader at a time.
-func TestWalkRestart(t *testing.T) {
-	md := &model{modes: []Mode{Graceful, Restart}, defects: defects{blind: true}}
-	n, err := md.verify(1)
-	if err != nil {
-		t.Fatal(err)
+// The walk over all that can happen to the machine. What it has seen of the
+// machine is drawn in machine.mmd.
+func TestWalk(t *testing.T) {
+	exhaustive(t)
+	var seen diagram
+	t.Run("graceful", func(t *testing.T) {
+		md := &model{modes: []Mode{Graceful}, edge: seen.add}
+		n, err := md.verify(walkFaults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d states", n)
+	})
+	// With mode restart everything holds but one reader at a time.
+	t.Run("restart", func(t *testing.T) {
+		md := &model{modes: []Mode{Graceful, Restart}, defects: defects{blind: true}, edge: seen.add}
+		n, err := md.verify(walkFaults - 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d states", n)
+	})
+	if !t.Failed() {
+		seen.compare(t, "machine.mmd")
 	}
-	t.Logf("%d states", n)
 }
 
 // Every kind of answer that is late, every timer that does not run and every
 // fact about a generation that is gone must leave every state as it is; answers
 // that were never ordered must be refused.
 func TestWalkLate(t *testing.T) {
+	exhaustive(t)
 	md := &model{modes: []Mode{Graceful}}
 	_, err := md.walk(1, func(w *world) error {
 		late := w.m
@@ -287,6 +305,7 @@ func (w *world) lateFacts() []Event {
 
 // Whatever lets two generations read the wire must be found.
 func TestWalkFindsTwoReaders(t *testing.T) {
+	exhaustive(t)
 	for name, md := range map[string]model{
 		"stale acks count":              {modes: []Mode{Graceful}, defects: defects{staleAcks: true}},
 		"fence leaves processes alive":  {modes: []Mode{Graceful}, defects: defects{softFence: true}},
@@ -305,6 +324,7 @@ func TestWalkFindsTwoReaders(t *testing.T) {
 
 // A machine that forgets any one of its effects must be found out.
 func TestWalkFindsForgottenEffects(t *testing.T) {
+	exhaustive(t)
 	forget := func(name string, drop func(Effect) bool) {
 		t.Run(name, func(t *testing.T) {
 			md := &model{modes: []Mode{Graceful}, defects: defects{drop: drop}}
