@@ -180,6 +180,12 @@ func TestGolden(t *testing.T) {
 		}
 		return &control.ReloadReport{ID: 3, Outcome: control.OutcomeRefused, Elapsed: 2 * ms, StartedAt: day, FromEpoch: 2, Problems: e.Problems}, e
 	}}
+	aborted := &backend{reload: func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error) {
+		return &control.ReloadReport{
+			ID: 3, Outcome: control.OutcomeAborted, Elapsed: 2000 * ms, StartedAt: day, FromEpoch: 2, Reason: "worker 1 is not ready after 2 s",
+			Steps: []control.StepTime{{Step: control.StepPrepare, Elapsed: 3 * ms}, {Step: control.StepWindow, Elapsed: 1997 * ms}},
+		}, errors.New("reload failed: worker 1 is not ready after 2 s")
+	}}
 	draining := &backend{reload: func(ctx context.Context, _ control.ReloadOptions, emit func(control.Event)) (*control.ReloadReport, error) {
 		emit(control.Event{Time: day, Elapsed: 23 * ms, Step: control.StepDrain, Entered: true, Epoch: 1, Text: "3 UDP flows"})
 		<-ctx.Done()
@@ -196,6 +202,7 @@ func TestGolden(t *testing.T) {
 		{"reload", &backend{}, "reload", exit.Done},
 		{"reload-commit", &backend{}, "reload --wait commit", exit.Done},
 		{"reload-refused", refused, "reload", exit.Refused},
+		{"reload-aborted", aborted, "reload", exit.Failed},
 		{"reload-draining", draining, "reload --timeout 20ms", exit.Draining},
 		{"stop", &backend{}, "stop", exit.Done},
 		{"stop-fast", &backend{}, "stop --fast", exit.Done},
@@ -387,5 +394,37 @@ func TestSpan(t *testing.T) {
 		if got := span(c.d); got != c.want {
 			t.Errorf("span(%v) = %s, want %s", c.d, got, c.want)
 		}
+	}
+}
+
+// Every command line of docs/operations.md is one: without a dnsapp it fails
+// for that reason and no other.
+func TestDocument(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, shell := 0, false
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "```") {
+			shell = line == "```sh\n"
+		}
+		line, _, _ = strings.Cut(line, "#")
+		line, _, _ = strings.Cut(line, "|")
+		args := strings.Fields(line)
+		if !shell || len(args) == 0 || args[0] != "dnsappctl" {
+			continue
+		}
+		n++
+		want := exit.Unreachable
+		if args[1] == "completion" {
+			want = exit.Done
+		}
+		if _, errs, code := ctl(t, filepath.Join(t.TempDir(), "none.sock"), args[1:]...); code != want {
+			t.Errorf("%s: code %d: %s", strings.TrimSpace(line), code, errs)
+		}
+	}
+	if n < 8 {
+		t.Errorf("only %d command lines found", n)
 	}
 }

@@ -101,7 +101,7 @@ func (a *app) stopCommand() *cobra.Command {
 when the process has gone, so that another one can be started at once.
 
   (default)  drain for up to reload.shutdown_timeout   (signal QUIT)
-  --fast     drain for a short time                    (signal TERM)
+  --fast     drain for up to 2 seconds                 (signal TERM)
   --now      do not drain                              (signal INT)
 
 A faster stop overtakes a slower one that is under way.
@@ -117,7 +117,7 @@ With -o json each line is one object: {"event": {...}} for every event, then
 ` + exitCodes,
 		Args: cobra.NoArgs,
 	}
-	c.Flags().BoolVar(&fast, "fast", false, "drain for a short time only")
+	c.Flags().BoolVar(&fast, "fast", false, "drain for up to 2 seconds")
 	c.Flags().BoolVar(&now, "now", false, "do not drain")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: as long as it takes")
 	c.MarkFlagsMutuallyExclusive("fast", "now")
@@ -148,14 +148,15 @@ func (a *app) watch(ctx context.Context, what string, timeout time.Duration, cal
 		return errors.Join(a.printLine(l), err)
 	}
 	switch {
-	case report != nil:
+	case report == nil && err == nil:
+		fmt.Fprintln(a.out, "stopped")
+	case report == nil || report.Outcome == control.OutcomeRefused: // the error says it all
+	default:
 		r := *report
 		if err != nil {
 			r.Problems = nil // the error has them
 		}
 		showReport(a.out, &r)
-	case err == nil:
-		fmt.Fprintln(a.out, "stopped")
 	}
 	return err
 }

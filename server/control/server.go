@@ -19,6 +19,9 @@ import (
 const (
 	maxBody     = 64 << 10        // bytes of a request body
 	bodyTimeout = 5 * time.Second // for a client to send its request
+
+	// reasonTimeout is how long a client that is late already waits for the reason.
+	reasonTimeout = time.Second
 )
 
 // Server answers the control API. It is made by NewServer, bound by Listen, run
@@ -191,17 +194,29 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, what string, timeou
 	switch {
 	case err == nil:
 	case timeout > 0 && errors.Is(err, context.DeadlineExceeded):
-		last.Error = stillDraining(what, timeout.Duration(), st.newest())
+		last.Error = s.stillDraining(r.Context(), what, timeout.Duration(), st.newest())
 	default:
 		last.Error = asError(err)
 	}
 }
 
-// stillDraining is the error of a request whose time is over.
-func stillDraining(what string, timeout time.Duration, last Event) *Error {
+// stillDraining is the error of a request whose time is over: where it is, and
+// what it waits for.
+func (s *Server) stillDraining(ctx context.Context, what string, timeout time.Duration, last Event) *Error {
 	e := &Error{Code: CodeDraining, Message: fmt.Sprintf("the %s is not finished after %v and goes on", what, timeout)}
 	if last.Step != "" {
 		e.Message += fmt.Sprintf("; %s (%s): %s", last.Step, last.Step.Word(), last.Text)
+	}
+	ctx, cancel := context.WithTimeout(ctx, reasonTimeout)
+	defer cancel()
+	st, err := s.backend.Status(ctx)
+	if err != nil {
+		return e // it is known without the reasons, too
+	}
+	for _, g := range st.Generations {
+		if g.Drain != nil {
+			e.Message += fmt.Sprintf("; epoch %d waits for %s", g.Epoch, g.Drain.Reason)
+		}
 	}
 	return e
 }
@@ -249,7 +264,7 @@ func (s *Server) fail(w http.ResponseWriter, status int, e *Error) { s.send(w, s
 func (s *Server) send(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil { // only a Backend's value can do this
-		s.log.Error("encoding a control answer", "err", err)
+		s.log.Error("encoding a control answer", "error", err)
 		http.Error(w, `{"code":"failed","message":"the answer cannot be encoded"}`, http.StatusInternalServerError)
 		return
 	}

@@ -142,13 +142,14 @@ func TestHangUp(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	c := client(t, serve(t, &fakeBackend{
 		reload: func(ctx context.Context, _ ReloadOptions, emit func(Event)) (*ReloadReport, error) {
-			emit(Event{Step: StepDrain, Text: "3 UDP flows"})
+			emit(Event{Step: StepDrain, Text: "committed"})
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
+		status: func(context.Context) (*Status, error) { return sampleStatus(), nil },
 	}))
 	_, err := c.Reload(testContext(t), ReloadRequest{Timeout: Millis(20 * time.Millisecond)}, func(Event) {})
-	wantError(t, err, CodeDraining, "the reload is not finished after 20ms and goes on", "T3 (drain): 3 UDP flows")
+	wantError(t, err, CodeDraining, "the reload is not finished after 20ms and goes on", "T3 (drain): committed", "epoch 1 waits for 3 UDP flows, newest idle 4.1 s")
 	if exit.Of(err) != exit.Draining {
 		t.Errorf("exit code is %d", exit.Of(err))
 	}
