@@ -1,12 +1,19 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"time"
+
+	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/metrics"
+	"github.com/dnsapp/dnsapp/server/mono"
 )
 
 // listenAdmin binds the address of metrics and health checks.
@@ -15,11 +22,73 @@ func (s *Supervisor) listenAdmin(ap netip.AddrPort) error {
 	if err != nil {
 		return fmt.Errorf("admin: %w (choose another address, or \"off\")", err)
 	}
-	s.admin = &http.Server{Handler: http.NewServeMux(), ReadHeaderTimeout: 5 * time.Second}
+	s.admin = metrics.NewServer(s, s.log)
 	go func() {
 		if err := s.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("serving metrics", "error", err)
 		}
 	}()
 	return nil
+}
+
+// Ready implements metrics.Source. It does not wait for the loop: the directory
+// says whether a generation serves.
+func (s *Supervisor) Ready(context.Context) error {
+	owner := s.dir.Owner().Epoch()
+	for slot := range directory.MaxSlots {
+		if g := s.dir.Generation(slot); owner != 0 && g.Epoch == owner && g.State == directory.Active {
+			return nil
+		}
+	}
+	return errors.New("no generation serves")
+}
+
+// Sample implements metrics.Source.
+func (s *Supervisor) Sample(ctx context.Context) (*metrics.Sample, error) {
+	var m *metrics.Sample
+	err := s.ask(ctx, func() { m = s.sample() })
+	return m, err
+}
+
+func (s *Supervisor) sample() *metrics.Sample {
+	m := &metrics.Sample{
+		Version: s.options.Version, StartedAt: s.started, ConfigLoadedAt: s.loadedAt,
+		Counters: *s.snapshot(), Step: s.currentStep(), Reloads: maps.Clone(s.outcomes),
+		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones),
+	}
+	owner := s.dir.Owner().Epoch()
+	for _, g := range s.gens {
+		if g == nil {
+			continue
+		}
+		c := metrics.Generation{Epoch: g.Epoch, State: s.stateOf(g).String(), RxOwner: g.Epoch == owner, Workers: len(g.workers), Load: s.serving(g)}
+		for i, p := range g.workers {
+			if p.proc != nil && s.dir.Worker(int(g.Slot), i).IsReady(g.Epoch, p.proc.PID) {
+				c.Ready++
+			}
+		}
+		if c.RxOwner {
+			for _, z := range g.zones {
+				m.ZoneRecords += z.Report.Records
+			}
+		}
+		m.Generations = append(m.Generations, c)
+	}
+	return m
+}
+
+// serving counts what a generation serves now, from its flow table and its
+// counters. (Drain reports say the same of one that drains.)
+func (s *Supervisor) serving(g *generation) *control.Load {
+	var l control.Load
+	now := mono.Millis()
+	for i := range g.workers {
+		flows, _ := g.table.Scan(i, now)
+		l.Flows += flows
+	}
+	for lane := range g.lanes() {
+		b := s.counters.Block(int(g.Slot), lane)
+		l.TCP += int(b.Load(counters.TCPAccepted) - b.Load(counters.TCPClosed))
+	}
+	return &l
 }
