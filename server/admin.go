@@ -14,6 +14,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/reload"
 )
 
 // listenAdmin binds the address of metrics and health checks.
@@ -36,8 +37,14 @@ func (s *Supervisor) listenAdmin(ap netip.AddrPort) error {
 func (s *Supervisor) Ready(context.Context) error {
 	owner := s.dir.Owner().Epoch()
 	for slot := range directory.MaxSlots {
-		if g := s.dir.Generation(slot); owner != 0 && g.Epoch == owner && g.State == directory.Active {
-			return nil
+		g := s.dir.Generation(slot)
+		if owner == 0 || g.Epoch != owner || g.State != directory.Active {
+			continue
+		}
+		for i := range g.Workers {
+			if w := s.dir.Worker(slot, i); w.IsReady(g.Epoch, w.PID()) && !w.IsGone() {
+				return nil
+			}
 		}
 	}
 	return errors.New("no generation serves")
@@ -46,8 +53,10 @@ func (s *Supervisor) Ready(context.Context) error {
 // Sample implements metrics.Source.
 func (s *Supervisor) Sample(ctx context.Context) (*metrics.Sample, error) {
 	var m *metrics.Sample
-	err := s.ask(ctx, func() { m = s.sample() })
-	return m, err
+	if err := s.ask(ctx, func() { m = s.sample() }); err != nil {
+		return nil, err // the loop may still be writing m
+	}
+	return m, nil
 }
 
 func (s *Supervisor) sample() *metrics.Sample {
@@ -77,9 +86,16 @@ func (s *Supervisor) sample() *metrics.Sample {
 	return m
 }
 
+// scanMax is the most slots, over all workers, that are scanned for a scrape:
+// about 6 ms of the loop.
+const scanMax = 4 << 20
+
 // serving counts what a generation serves now, from its flow table and its
-// counters. (Drain reports say the same of one that drains.)
+// counters, or returns nil where that would hold up a reload.
 func (s *Supervisor) serving(g *generation) *control.Load {
+	if s.state.Phase != reload.PhaseSteady || g.table.Slots()*len(g.workers) > scanMax {
+		return nil
+	}
 	var l control.Load
 	now := mono.Millis()
 	for i := range g.workers {

@@ -297,6 +297,7 @@ func (s *Supervisor) checkDrained(g *generation) {
 	}
 	s.noteDrainStart(g)
 	if !empty {
+		s.noteDrain(g)
 		return
 	}
 	order := g.drainOrder

@@ -17,7 +17,6 @@ import (
 // request is one reload, from its request to its report.
 type request struct {
 	id       uint64
-	boot     bool // it starts the first generation: no reload
 	began    time.Time
 	problems []control.Problem
 
@@ -27,7 +26,8 @@ type request struct {
 
 	old        *generation // the one it replaces
 	before     control.Ledger
-	drainKnown bool // report.DrainStart is filled in
+	drainKnown bool      // report.DrainStart is filled in
+	drainTold  time.Time // when the drain was last news
 
 	joined    []*request         // others that this one does for
 	news      chan control.Event // for whoever waits; what does not fit is dropped
@@ -175,6 +175,21 @@ func (s *Supervisor) noteDrainStart(g *generation) {
 	}
 }
 
+// drainNewsInterval is how often a drain that goes on is news.
+const drainNewsInterval = time.Second
+
+// noteDrain tells what the drain of g waits for.
+func (s *Supervisor) noteDrain(g *generation) {
+	r := s.following
+	if r == nil || r.old != g || time.Since(r.drainTold) < drainNewsInterval {
+		return
+	}
+	r.drainTold = time.Now()
+	d := s.drain(g)
+	s.log.Info("draining", "epoch", g.Epoch, "waits_for", d.Reason)
+	s.tell(r, false, g.Epoch, d.Reason)
+}
+
 func (s *Supervisor) noteDrainEnd(r *request) {
 	r.report.DrainEnd = s.load(r.old)
 	r.report.Handed = r.report.DrainEnd.Flows
@@ -246,7 +261,7 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 	}
 	r.outcome = f.Outcome
 	defer close(r.done)
-	if r.boot {
+	if r.id == bootRequest {
 		if p.OK {
 			s.log.Info("serving", "epoch", p.ToEpoch, "elapsed", p.Elapsed.Duration().Round(time.Microsecond))
 		}

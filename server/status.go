@@ -16,8 +16,10 @@ func (s *Supervisor) Version() control.Version { return s.options.Version }
 // Status implements control.Backend.
 func (s *Supervisor) Status(ctx context.Context) (*control.Status, error) {
 	var st *control.Status
-	err := s.ask(ctx, func() { st = s.status() })
-	return st, err
+	if err := s.ask(ctx, func() { st = s.status() }); err != nil {
+		return nil, err // the loop may still be writing st
+	}
+	return st, nil
 }
 
 func (s *Supervisor) status() *control.Status {
@@ -125,5 +127,8 @@ func (s *Supervisor) Zones(ctx context.Context) ([]control.ZoneStatus, error) {
 			})
 		}
 	})
-	return zones, err
+	if err != nil {
+		return nil, err
+	}
+	return zones, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"time"
@@ -75,6 +76,10 @@ type Options struct {
 	Version control.Version
 	Log     *slog.Logger
 }
+
+// bootRequest is the id of the request for the first generation; reloads count
+// from 1.
+const bootRequest = math.MaxUint64
 
 // inboxSize bounds the posts that wait for the loop.
 const inboxSize = 256
@@ -198,9 +203,7 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 		return 1, err
 	}
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
-	s.nextRequest++
-	boot := s.follow(s.nextRequest)
-	boot.boot = true
+	boot := s.follow(bootRequest)
 	s.feed(reload.ReloadRequested{ID: boot.id})
 	for {
 		s.step()
