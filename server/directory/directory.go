@@ -257,6 +257,7 @@ func (v WorkerView) SetProcess(pid int, start uint64) {
 	v.w.PID.Store(uint64(pid))
 	v.w.Start.Store(start)
 	v.w.Gone.Store(0)
+	v.d.Changed()
 }
 
 // PID returns the process id, 0 before the first start.
