@@ -272,7 +272,7 @@ var Outcomes = [...]Outcome{
 
 // ReloadReport says how a reload went.
 type ReloadReport struct {
-	ID        uint64    `json:"id"` // grows with every reload; the start of the supervisor has 1
+	ID        uint64    `json:"id"` // counts the reloads of this supervisor from 1
 	OK        bool      `json:"ok"`
 	Outcome   Outcome   `json:"outcome"`
 	Reason    string    `json:"reason"` // why it ended as it did
