@@ -1,5 +1,5 @@
 // Package explore runs concurrent code in every order of its accesses to shared
-// memory, and with any of its threads killed between any two of them.
+// memory, and with any of its threads killed before any of its writes.
 //
 // Invariant: for each execution that sequentially consistent memory allows there
 // is one that is run and that differs from it only in the order of accesses that

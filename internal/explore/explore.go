@@ -16,8 +16,9 @@ type Thread struct {
 	// this one begins.
 	After []string
 
-	// Kill also runs the scenario with the thread killed before each of its
-	// accesses. Its deferred calls run then, as they would not in a real kill:
+	// Kill also runs the scenario with the thread killed before each of its writes.
+	// (Killed between reads it leaves the same behind as killed before the write
+	// that follows.) Its deferred calls run then, as they would not in a real kill:
 	// code under test must have none.
 	Kill bool
 }
@@ -58,7 +59,7 @@ func run(build func() Scenario, reduce bool) (executions int, err error) {
 		for x.killAt, x.killed = 0, true; x.killed; x.killAt++ {
 			x.killed = false
 			if err := x.explore(); err != nil {
-				return x.executions, fmt.Errorf("%s killed before its access %d: %w", th.Name, x.killAt+1, err)
+				return x.executions, fmt.Errorf("%s killed before its write %d: %w", th.Name, x.killAt+1, err)
 			}
 		}
 	}
@@ -92,7 +93,7 @@ type explorer struct {
 	path       []*node
 
 	victim int // thread to be killed, -1: none
-	killAt int // after this many accesses
+	killAt int // before the write after this many
 	killed bool
 }
 

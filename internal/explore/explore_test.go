@@ -55,8 +55,8 @@ func TestReducesIndependentThreads(t *testing.T) {
 	}
 }
 
-// A killed thread stops before each of its accesses in turn, and who comes after
-// it begins then.
+// A killed thread stops before each of its writes in turn, and who comes after it
+// begins then.
 func TestKillsEverywhere(t *testing.T) {
 	seen := map[[2]int]int{}
 	_, err := run(func() Scenario {

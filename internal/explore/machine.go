@@ -36,7 +36,7 @@ type thread struct {
 	index   int
 	started bool
 	ended   bool
-	steps   int // accesses made
+	writes  int // writes made
 	next    op
 	resume  func() (access, bool)
 	stop    func()
@@ -137,7 +137,7 @@ func (m *machine) toNext(t *thread) {
 		t.ended = true
 		return
 	}
-	if t.index == m.victim && t.steps == m.killAt {
+	if a.write && t.index == m.victim && t.writes == m.killAt {
 		t.ended, m.killed = true, true
 		current = t
 		t.stop()
@@ -182,14 +182,14 @@ func (m *machine) run(i int) {
 		join(t.clock, o.reads)
 	}
 	t.clock[i] = len(m.log) + 1
+	m.log = append(m.log, event{i, t.next, slices.Clone(t.clock)})
 	if t.next.write {
+		t.writes++
 		copy(o.writes, t.clock)
 		clear(o.reads)
 	} else {
 		join(o.reads, t.clock)
 	}
-	m.log = append(m.log, event{i, t.next, slices.Clone(t.clock)})
-	t.steps++
 	m.toNext(t)
 	if t.ended {
 		m.begin()

@@ -238,6 +238,25 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
+// Of several entries of one flow, which lanes that met it at the same instant may
+// have made, the first that is alive counts, whatever lies before it.
+func TestFirstAliveCounts(t *testing.T) {
+	h := home(0, 0)
+	for name, before := range map[string]entry{"aged": aged, "freed": freed, "claimed": newEntry(xNow, 1) | claimFlag} {
+		tb := small()
+		for n, e := range []entry{before, newEntry(xNow, 2), newEntry(xNow, 3)} {
+			tb.slots[n].Hash.Store(h)
+			tb.slots[n].Entry.Store(uint64(e))
+		}
+		if w, ok := tb.Find(h, xNow); !ok || w != 2 {
+			t.Errorf("%s: found %v at worker %d", name, ok, w)
+		}
+		if o, w := tb.Record(h, 1, xNow); o != Sibling || w != 2 {
+			t.Errorf("%s: Record is %v, worker %d", name, o, w)
+		}
+	}
+}
+
 // Packets saturate; a refresh that would change nothing writes nothing, and one
 // with an older clock keeps the stamp.
 func TestRefresh(t *testing.T) {
