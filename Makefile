@@ -17,7 +17,7 @@ BUILD := $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$
 
 # The packages whose shared memory also runs on the heap: the race detector
 # misreads mapped memory, so these and no others are run under it.
-RACE := ./server/shm ./server/directory ./server/counters ./server/reload/... ./server/dns/... ./udpflow/... ./test/race
+RACE := ./server/shm ./server/directory ./server/counters ./server/dns/... ./udpflow/... ./test/race
 
 # The end-to-end tests start real processes and measure time, so they run after
 # everything else, alone.
