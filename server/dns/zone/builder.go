@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
@@ -20,9 +21,10 @@ type builder struct {
 
 	nodes []buildNode
 	names []byte   // of nodes, lower-cased wire form
-	table []uint32 // open addressing: node index + 1
+	table []uint64 // open addressing: upper half of the hash, node index + 1
 	rrs   []buildRR
 	rdata []byte
+	wild  map[int32]int32 // nodes with a child "*", and that
 
 	scratch   wire.Name
 	lastOwner int32 // the node of the last record; -1: none
@@ -38,14 +40,11 @@ type buildNode struct {
 	name    uint32 // offset in names
 	ref     Ref
 	parent  int32 // -1: the apex
-	wild    int32 // the child "*"; -1: none
-	cover   int32 // the topmost cut or DNAME above; -1: none
-	head    int32 // list of rrs, newest first; -1: none
-	first   int32 // Valid after finish: order[first : first+count]
-	count   int32
+	first   int32 // before finish the list of rrs, newest first, -1: none; then order[first : first+count]
+	count   int32 // Valid after finish
 	nameLen uint8
 	flags   uint8
-	known   bool // flags and cover are final
+	known   bool // flags are final
 }
 
 type buildRR struct {
@@ -57,21 +56,28 @@ type buildRR struct {
 	size uint16
 }
 
-func newBuilder(origin []byte, diags *diagnostics, sizeHint int) *builder {
-	b := &builder{diags: diags, lastOwner: -1}
+// newBuilder returns a builder with room for records records of together octets
+// octets of text.
+func newBuilder(origin []byte, diags *diagnostics, records, octets int) *builder {
+	b := &builder{diags: diags, lastOwner: -1, wild: map[int32]int32{}}
 	b.origin.SetLower(origin)
-	records := sizeHint/32 + 16
 	b.rrs = make([]buildRR, 0, records)
-	b.rdata = make([]byte, 0, sizeHint/3+64)
-	b.names = make([]byte, 0, sizeHint/2+64)
-	b.nodes = make([]buildNode, 0, records)
-	b.table = make([]uint32, 1024)
+	b.rdata = make([]byte, 0, octets/4+64)
+	b.names = make([]byte, 0, octets/2+wire.MaxName)
+	b.nodes = make([]buildNode, 0, records+1)
+	b.table = make([]uint64, 1<<bits.Len(uint(records+records/2)+1))
 	b.scratch = b.origin
 	b.node(0)
 	return b
 }
 
 func (b *builder) name(n *buildNode) []byte { return b.names[n.name : n.name+uint32(n.nameLen)] }
+
+// index returns the index of n in nodes.
+func (b *builder) index(n *buildNode) int32 {
+	i, _ := b.lookup(n.hash, b.name(n))
+	return i
+}
 
 func (b *builder) rd(r *buildRR) []byte { return b.rdata[r.off : r.off+uint32(r.size)] }
 
@@ -80,9 +86,10 @@ func (b *builder) rd(r *buildRR) []byte { return b.rdata[r.off : r.off+uint32(r.
 func (b *builder) lookup(hash uint64, name []byte) (node int32, slot int) {
 	mask := len(b.table) - 1
 	for slot = int(hash) & mask; b.table[slot] != 0; slot = (slot + 1) & mask {
-		i := int32(b.table[slot] - 1)
-		if n := &b.nodes[i]; n.hash == hash && bytes.Equal(b.name(n), name) {
-			return i, slot
+		if e := b.table[slot]; e>>32 == hash>>32 {
+			if i := int32(uint32(e) - 1); bytes.Equal(b.name(&b.nodes[i]), name) {
+				return i, slot
+			}
 		}
 	}
 	return -1, slot
@@ -96,36 +103,34 @@ func (b *builder) node(i int) int32 {
 	if at >= 0 {
 		return at
 	}
-	if 2*len(b.nodes) >= len(b.table) {
+	if 4*len(b.nodes) >= 3*len(b.table) {
 		b.grow()
 		_, slot = b.lookup(hash, name)
 	}
 	at = int32(len(b.nodes))
-	b.table[slot] = uint32(at + 1)
-	b.nodes = append(b.nodes, buildNode{
-		hash: hash, name: uint32(len(b.names)), nameLen: uint8(len(name)),
-		parent: -1, wild: -1, cover: -1, head: -1,
-	})
+	b.table[slot] = hash>>32<<32 | uint64(at+1)
+	b.nodes = append(b.nodes, buildNode{hash: hash, name: uint32(len(b.names)), nameLen: uint8(len(name)), parent: -1, first: -1})
 	b.names = append(b.names, name...)
 	if b.scratch.Labels()-i > b.origin.Labels() {
 		parent := b.node(i + 1)
 		b.nodes[at].parent = parent
 		if name[0] == 1 && name[1] == '*' {
-			b.nodes[parent].wild = at
+			b.wild[parent] = at
 		}
 	}
 	return at
 }
 
 func (b *builder) grow() {
-	b.table = make([]uint32, 2*len(b.table))
+	b.table = make([]uint64, 2*len(b.table))
 	mask := len(b.table) - 1
 	for i := range b.nodes {
-		slot := int(b.nodes[i].hash) & mask
+		hash := b.nodes[i].hash
+		slot := int(hash) & mask
 		for b.table[slot] != 0 {
 			slot = (slot + 1) & mask
 		}
-		b.table[slot] = uint32(i + 1)
+		b.table[slot] = hash>>32<<32 | uint64(i+1)
 	}
 }
 
@@ -158,10 +163,10 @@ func (b *builder) add(r *master.Record) error {
 	}
 	n := &b.nodes[owner]
 	b.rrs = append(b.rrs, buildRR{
-		off: uint32(len(b.rdata)), size: uint16(len(r.RData)), next: n.head, ttl: r.TTL, pos: r.Pos, typ: r.Type,
+		off: uint32(len(b.rdata)), size: uint16(len(r.RData)), next: n.first, ttl: r.TTL, pos: r.Pos, typ: r.Type,
 	})
 	b.rdata = append(b.rdata, r.RData...)
-	n.head = int32(len(b.rrs) - 1)
+	n.first = int32(len(b.rrs) - 1)
 	return nil
 }
 
@@ -171,8 +176,9 @@ func (b *builder) finish() {
 	b.order = make([]int32, 0, len(b.rrs))
 	for i := range b.nodes {
 		n := &b.nodes[i]
+		head := n.first
 		n.first = int32(len(b.order))
-		for r := n.head; r >= 0; r = b.rrs[r].next {
+		for r := head; r >= 0; r = b.rrs[r].next {
 			b.order = append(b.order, r)
 		}
 		list := b.order[n.first:]
@@ -242,7 +248,7 @@ func (b *builder) dedupe(list []int32, n int) []int32 {
 	return kept
 }
 
-// settle computes the flags and cover of node i, after those of its parents.
+// settle computes the flags of node i, after those of its parents.
 func (b *builder) settle(i int32) {
 	n := &b.nodes[i]
 	if n.known {
@@ -254,11 +260,11 @@ func (b *builder) settle(i int32) {
 		p := &b.nodes[n.parent]
 		switch {
 		case p.flags&flagsHidden != 0:
-			n.flags, n.cover = p.flags&flagsHidden, p.cover
+			n.flags = p.flags & flagsHidden
 		case p.flags&flagCut != 0:
-			n.flags, n.cover = flagBelow, n.parent
+			n.flags = flagBelow
 		case p.flags&flagDNAME != 0:
-			n.flags, n.cover = flagUnder, n.parent
+			n.flags = flagUnder
 		}
 	}
 	for _, r := range b.order[n.first : n.first+n.count] {
@@ -271,6 +277,14 @@ func (b *builder) settle(i int32) {
 			n.flags |= flagCNAME
 		}
 	}
+}
+
+// cover returns the topmost cut or DNAME above the hidden node n.
+func (b *builder) cover(n *buildNode) *buildNode {
+	for n.flags&flagsHidden != 0 {
+		n = &b.nodes[n.parent]
+	}
+	return n
 }
 
 // sets calls f for every RRset of node n, in ascending order of types.
@@ -287,22 +301,25 @@ func (b *builder) sets(n *buildNode, f func(rrs []int32)) {
 }
 
 // findNode returns the node that answers for name: its own, or the wildcard that
-// covers it; -1 if there is none in the zone.
-func (b *builder) findNode(name []byte) int32 {
-	if b.scratch.Set(name) != len(name) {
+// covers it; -1 if there is none in the zone. It works in scratch.
+func (b *builder) findNode(name []byte, scratch *wire.Name) int32 {
+	if scratch.Set(name) != len(name) {
 		return -1
 	}
-	below := b.scratch.Labels() - b.origin.Labels()
-	if below < 0 || !bytes.Equal(b.scratch.Suffix(below), b.origin.Bytes()) {
+	below := scratch.Labels() - b.origin.Labels()
+	if below < 0 || !bytes.Equal(scratch.Suffix(below), b.origin.Bytes()) {
 		return -1
 	}
 	for i := 0; i <= below; i++ {
-		at, _ := b.lookup(b.scratch.Hash(i), b.scratch.Suffix(i))
+		at, _ := b.lookup(scratch.Hash(i), scratch.Suffix(i))
 		if at < 0 {
 			continue
 		}
 		if i > 0 {
-			at = b.nodes[at].wild
+			if wild, ok := b.wild[at]; ok {
+				return wild
+			}
+			return -1
 		}
 		return at
 	}

@@ -120,7 +120,7 @@ func (b *builder) checkNode(n *buildNode) {
 	}
 	if n.flags&flagUnder != 0 && n.count > 0 {
 		b.diags.warnf(b.rrs[b.order[n.first]].pos, "%s is below the DNAME %s: never served (RFC 6672 2.4)",
-			wire.Text(b.name(n)), wire.Text(b.name(&b.nodes[n.cover])))
+			wire.Text(b.name(n)), wire.Text(b.name(b.cover(n))))
 	}
 }
 

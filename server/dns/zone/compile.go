@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -133,7 +134,7 @@ func Compile(origin, file string) (*Compiled, Report, error) {
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
-	b := newBuilder(o, diags, len(data))
+	b := newBuilder(o, diags, bytes.Count(data, []byte("\n"))+1, len(data))
 	err = master.Parse(data, file, o, &master.Handler{
 		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open,
 	})

@@ -1,10 +1,12 @@
 package zone
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 )
@@ -16,6 +18,8 @@ const (
 
 // layout gives every node its Ref and returns the octets of slots and arena.
 func (b *builder) layout() (slots int, arena uint64, err error) {
+	var e encoder
+	e.builder = b
 	slots = 1 << bits.Len(uint(len(b.nodes)+len(b.nodes)/2))
 	arena = refUnit // Ref 0 means None
 	for i := range b.nodes {
@@ -27,12 +31,12 @@ func (b *builder) layout() (slots int, arena uint64, err error) {
 		arena += uint64(pad(nodeName + int(n.nameLen)))
 		b.sets(n, func(rrs []int32) {
 			b.rrsets++
-			arena += uint64(b.setLen(n, rrs))
+			arena += uint64(e.setLen(n, rrs))
 		})
 	}
 	b.sets(&b.nodes[0], func(rrs []int32) { // the negative SOA follows
 		if b.rrs[rrs[0]].typ == wire.TypeSOA {
-			arena += uint64(b.setLen(&b.nodes[0], rrs))
+			arena += uint64(e.setLen(&b.nodes[0], rrs))
 		}
 	})
 	if arena/refUnit > 1<<32-1 {
@@ -42,21 +46,21 @@ func (b *builder) layout() (slots int, arena uint64, err error) {
 }
 
 // setLen returns the octets that an RRset takes in the arena.
-func (b *builder) setLen(n *buildNode, rrs []int32) int {
-	typ := b.rrs[rrs[0]].typ
+func (e *encoder) setLen(n *buildNode, rrs []int32) int {
+	typ := e.rrs[rrs[0]].typ
 	size := recordFixed * len(rrs)
 	patches := 0
 	for _, i := range rrs {
-		r := &b.rrs[i]
+		r := &e.rrs[i]
 		size += int(r.size)
-		for _, s := range compressible(typ, b.rd(r)) {
-			if at, ok := b.shared(typ, b.rd(r)[s.off:s.off+s.len]); ok {
+		for _, s := range compressible(typ, e.rd(r)) {
+			if at, ok := e.shared(typ, e.rd(r)[s.off:s.off+s.len]); ok {
 				size -= s.len - at - 2
 				patches++
 			}
 		}
 	}
-	return pad(setWire+size+2*patches) + addSize*len(b.adds(n, rrs))
+	return pad(setWire+size+2*patches) + addSize*len(e.additional(n, rrs))
 }
 
 // shared returns where in name the part begins that a pointer into the origin
@@ -103,16 +107,16 @@ type buildAdd struct {
 	node int32
 }
 
-// adds returns the nodes whose data goes into the additional section with the
-// RRset, each node once.
-func (b *builder) adds(n *buildNode, rrs []int32) []buildAdd {
-	typ := b.rrs[rrs[0]].typ
+// additional returns the nodes whose data goes into the additional section with
+// the RRset, each node once. The list is valid until the next call.
+func (e *encoder) additional(n *buildNode, rrs []int32) []buildAdd {
+	typ := e.rrs[rrs[0]].typ
 	if !hasAdditional(typ) {
 		return nil
 	}
-	var out []buildAdd
+	out := e.adds[:0]
 	for _, i := range rrs {
-		rd := b.rd(&b.rrs[i])
+		rd := e.rd(&e.rrs[i])
 		span, kind, ok := additional(typ, rd)
 		if !ok {
 			continue
@@ -120,32 +124,45 @@ func (b *builder) adds(n *buildNode, rrs []int32) []buildAdd {
 		a := buildAdd{name: rd[span.off : span.off+span.len], kind: kind}
 		if span.len == 1 && (typ == wire.TypeSVCB || typ == wire.TypeHTTPS) && kind == AddAddresses {
 			// ServiceMode with TargetName ".": the owner itself (RFC 9460 2.5.2).
-			a.name = nil
-			a.node, _ = b.lookup(n.hash, b.name(n))
+			a.name, a.node = nil, e.index(n)
 		} else {
-			a.node = b.findNode(a.name)
+			a.node = e.findNode(a.name, &e.scratch)
 		}
-		if a.node < 0 || b.nodes[a.node].count == 0 {
+		if a.node < 0 || e.nodes[a.node].count == 0 {
 			continue
 		}
-		if typ == wire.TypeNS && n.flags&flagCut != 0 && b.isBelow(a.name, n) {
+		if typ == wire.TypeNS && n.flags&flagCut != 0 && e.isBelow(a.name, n) {
 			a.kind = AddGlue
 		}
 		if !containsAdd(out, a) {
 			out = append(out, a)
 		}
 	}
+	e.adds = out
 	return out
 }
 
 func containsAdd(list []buildAdd, a buildAdd) bool {
 	for i := range list {
 		// Two names that one wildcard covers are two owners.
-		if list[i].node == a.node && list[i].kind == a.kind && bytes.EqualFold(list[i].name, a.name) {
+		if list[i].node == a.node && list[i].kind == a.kind && sameName(list[i].name, a.name) {
 			return true
 		}
 	}
 	return false
+}
+
+// sameName compares names without case. nil is like nil only.
+func sameName(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if wire.Lower(a[i]) != wire.Lower(b[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // isBelow reports whether name is at or below the name of n.
@@ -175,26 +192,68 @@ func (b *builder) encode(dst []byte, slots int, key Key) error {
 	le.PutUint32(dst[hdrProbes:], uint32(b.encodeSlots(dst[headerSize:headerSize+slots])))
 
 	arena := dst[headerSize+slots:]
-	at := refUnit
-	for i := range b.nodes {
-		n := &b.nodes[i]
-		if at != int(n.ref)*refUnit {
-			return errEncode
-		}
-		at = b.encodeNode(arena, at, n)
+	end, err := b.encodeNodes(arena)
+	if err != nil {
+		return err
 	}
+	e := encoder{builder: b, arena: arena}
 	b.sets(&b.nodes[0], func(rrs []int32) {
 		if r := &b.rrs[rrs[0]]; r.typ == wire.TypeSOA {
 			serial, minimum, _ := soaFields(b.rd(r))
 			le.PutUint32(dst[hdrSerial:], serial)
-			le.PutUint32(dst[hdrNegative:], uint32(at/refUnit))
-			at = b.encodeSet(arena, at, &b.nodes[0], rrs, min(r.ttl, minimum))
+			le.PutUint32(dst[hdrNegative:], uint32(end/refUnit))
+			end = e.encodeSet(end, &b.nodes[0], rrs, min(r.ttl, minimum))
 		}
 	})
-	if at != len(arena) {
+	if end != len(arena) {
 		return errEncode
 	}
 	return nil
+}
+
+// encoder writes nodes into an arena. Several may share a builder, which they
+// only read.
+type encoder struct {
+	*builder
+	arena   []byte
+	scratch wire.Name
+	adds    []buildAdd
+	patches []int
+	places  []int
+}
+
+// chunk is how many nodes an encoder takes at a time.
+const chunk = 1 << 14
+
+// encodeNodes writes every node at its Ref, on all cores, and returns the offset
+// behind the last.
+func (b *builder) encodeNodes(arena []byte) (end int, err error) {
+	var next, bad atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(b.nodes)/chunk+1) {
+		wg.Go(func() {
+			e := encoder{builder: b, arena: arena}
+			for {
+				from := int(next.Add(chunk)) - chunk
+				if from >= len(b.nodes) {
+					return
+				}
+				for i := from; i < min(from+chunk, len(b.nodes)); i++ {
+					at := e.encodeNode(int32(i))
+					if i+1 == len(b.nodes) {
+						end = at
+					} else if at != int(b.nodes[i+1].ref)*refUnit {
+						bad.Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if bad.Load() != 0 {
+		return 0, errEncode
+	}
+	return end, nil
 }
 
 // encodeSlots fills the hash table and returns its longest probe sequence, the
@@ -216,22 +275,24 @@ func (b *builder) encodeSlots(slots []byte) int {
 	return longest
 }
 
-func (b *builder) encodeNode(arena []byte, at int, n *buildNode) int {
-	le := binary.LittleEndian
+// encodeNode writes node i and returns the offset behind it.
+func (e *encoder) encodeNode(i int32) int {
+	n := &e.nodes[i]
+	le, arena, at := binary.LittleEndian, e.arena, int(n.ref)*refUnit
 	arena[at+nodeNameLen] = n.nameLen
 	arena[at+nodeFlags] = n.flags
-	if n.wild >= 0 {
-		le.PutUint32(arena[at+nodeWildcard:], uint32(b.nodes[n.wild].ref))
+	if wild, ok := e.wild[i]; ok {
+		le.PutUint32(arena[at+nodeWildcard:], uint32(e.nodes[wild].ref))
 	}
-	if n.cover >= 0 {
-		le.PutUint32(arena[at+nodeCover:], uint32(b.nodes[n.cover].ref))
+	if n.flags&flagsHidden != 0 {
+		le.PutUint32(arena[at+nodeCover:], uint32(e.cover(n).ref))
 	}
-	copy(arena[at+nodeName:], b.name(n))
+	copy(arena[at+nodeName:], e.name(n))
 	start := at
 	at += pad(nodeName + int(n.nameLen))
 	sets := 0
-	b.sets(n, func(rrs []int32) {
-		at = b.encodeSet(arena, at, n, rrs, b.rrs[rrs[0]].ttl)
+	e.sets(n, func(rrs []int32) {
+		at = e.encodeSet(at, n, rrs, e.rrs[rrs[0]].ttl)
 		sets++
 	})
 	le.PutUint16(arena[start+nodeRRsets:], uint16(sets))
@@ -240,21 +301,19 @@ func (b *builder) encodeNode(arena []byte, at int, n *buildNode) int {
 
 // encodeSet writes an RRset as it goes into an answer to a question for the
 // node's own name, and returns the offset behind it.
-func (b *builder) encodeSet(arena []byte, start int, n *buildNode, rrs []int32, ttl uint32) int {
-	be, le := binary.BigEndian, binary.LittleEndian
-	typ := b.rrs[rrs[0]].typ
+func (e *encoder) encodeSet(start int, n *buildNode, rrs []int32, ttl uint32) int {
+	be, le, arena := binary.BigEndian, binary.LittleEndian, e.arena
+	typ := e.rrs[rrs[0]].typ
 	// Where in a message the origin stands whose question is n's name.
-	originAt := wire.HeaderSize + int(n.nameLen) - b.origin.Len()
-	adds := b.adds(n, rrs)
-	positions := make([]int, 0, 8) // of the adds' names, in their order
-	var patches [16]int
-	patched := patches[:0]
+	originAt := wire.HeaderSize + int(n.nameLen) - e.origin.Len()
+	adds := e.additional(n, rrs)
+	places, patches := e.places[:0], e.patches[:0] // of the adds' names, in their order; of pointers
 
 	wireAt := start + setWire
 	at := wireAt
 	for _, i := range rrs {
-		r := &b.rrs[i]
-		rd := b.rd(r)
+		r := &e.rrs[i]
+		rd := e.rd(r)
 		be.PutUint16(arena[at:], wire.Pointer(wire.HeaderSize))
 		be.PutUint16(arena[at+2:], uint16(typ))
 		be.PutUint16(arena[at+4:], uint16(wire.ClassIN))
@@ -264,23 +323,23 @@ func (b *builder) encodeSet(arena []byte, start int, n *buildNode, rrs []int32, 
 		addSpan, _, _ := additional(typ, rd)
 		done := 0
 		for _, s := range compressible(typ, rd) {
-			cut, ok := b.shared(typ, rd[s.off:s.off+s.len])
+			cut, ok := e.shared(typ, rd[s.off:s.off+s.len])
 			if !ok {
 				continue
 			}
 			at += copy(arena[at:], rd[done:s.off+cut])
-			patched = append(patched, at-wireAt)
-			be.PutUint16(arena[at:], wire.Pointer(originAt+b.origin.Len()-(s.len-cut)))
+			patches = append(patches, at-wireAt)
+			be.PutUint16(arena[at:], wire.Pointer(originAt+e.origin.Len()-(s.len-cut)))
 			at += 2
 			done = s.off + s.len
 		}
 		at += copy(arena[at:], rd[done:])
 		be.PutUint16(arena[size:], uint16(at-size-2))
-		if len(positions) < len(adds) {
-			if a := &adds[len(positions)]; a.name == nil {
-				positions = append(positions, 0)
+		if len(places) < len(adds) {
+			if a := &adds[len(places)]; a.name == nil {
+				places = append(places, 0)
 			} else if addSpan.len > 0 && &rd[addSpan.off] == &a.name[0] {
-				positions = append(positions, size+2+addSpan.off-wireAt)
+				places = append(places, size+2+addSpan.off-wireAt)
 			}
 		}
 	}
@@ -288,17 +347,18 @@ func (b *builder) encodeSet(arena []byte, start int, n *buildNode, rrs []int32, 
 	le.PutUint16(arena[start+setCount:], uint16(len(rrs)))
 	le.PutUint32(arena[start+setTTL:], ttl)
 	le.PutUint16(arena[start+setSize:], uint16(at-wireAt))
-	le.PutUint16(arena[start+setPatches:], uint16(len(patched)))
+	le.PutUint16(arena[start+setPatches:], uint16(len(patches)))
 	le.PutUint16(arena[start+setAdds:], uint16(len(adds)))
-	for _, p := range patched {
+	for _, p := range patches {
 		le.PutUint16(arena[at:], uint16(p))
 		at += 2
 	}
 	at = start + pad(at-start)
+	e.places, e.patches = places, patches
 	for i, a := range adds {
-		le.PutUint16(arena[at:], uint16(positions[i]))
+		le.PutUint16(arena[at:], uint16(places[i]))
 		le.PutUint16(arena[at+2:], uint16(a.kind))
-		le.PutUint32(arena[at+4:], uint32(b.nodes[a.node].ref))
+		le.PutUint32(arena[at+4:], uint32(e.nodes[a.node].ref))
 		at += addSize
 	}
 	return at

@@ -60,10 +60,9 @@ func (b *builder) lint(n *buildNode) {
 				b.diags.errorf(r.pos, "PTR record in the reverse tree points to %s, which is no host name", wire.Text(rd))
 			}
 		}
-		if !isPolicyTrigger(name, b.origin.Bytes()) {
-			b.diags.errorf(r.pos, "%s is no canonical response policy trigger", wire.Text(name))
-			return
-		}
+	}
+	if n.count > 0 && !isPolicyTrigger(name, b.origin.Bytes()) {
+		b.diags.errorf(b.rrs[b.order[n.first]].pos, "%s is no canonical response policy trigger", wire.Text(name))
 	}
 }
 
@@ -221,6 +220,9 @@ func isServiceDiscovery(name []byte) bool {
 // then the address backwards, the longest run of zero groups as "zz". A name of
 // another kind is fine, too.
 func isPolicyTrigger(name, origin []byte) bool {
+	if !bytes.Contains(name, []byte("rpz-")) {
+		return true
+	}
 	var labels []string
 	for rest := name[:len(name)-len(origin)]; len(rest) > 0; rest = rest[1+rest[0]:] {
 		labels = append(labels, string(rest[1:1+rest[0]]))
@@ -283,7 +285,7 @@ func (b *builder) lintServers() {
 		if b.rrs[i].typ != wire.TypeNS {
 			continue
 		}
-		at := b.findNode(b.rd(&b.rrs[i]))
+		at := b.findNode(b.rd(&b.rrs[i]), &b.scratch)
 		if at < 0 {
 			continue
 		}
