@@ -32,7 +32,7 @@ func (l *Lane) answer(dst, query []byte, w *item, set *zone.Set, t counters.Tran
 	case wire.Malformed:
 		m.rcode = wire.FormErr
 	case wire.Unsupported:
-		m.rcode = wire.NotImp
+		m.fail(wire.NotImp, wire.EDENotSupported)
 	case wire.BadVersion:
 		m.rcode = wire.BadVers
 	default:
@@ -42,7 +42,10 @@ func (l *Lane) answer(dst, query []byte, w *item, set *zone.Set, t counters.Tran
 		m.rcode, m.tc, m.aa = wire.ServFail, false, false
 	}
 	if q.EDNS.Present {
-		m.buf = wire.AppendOPT(m.buf, uint16(l.e.maxUDP), m.rcode, q.EDNS.DO, options)
+		if m.size()+wire.EDESize > m.limit {
+			m.ede = wire.EDENone
+		}
+		m.buf = wire.AppendOPT(m.buf, uint16(l.e.maxUDP), m.rcode, q.EDNS.DO, options, m.ede)
 		m.ar++
 	}
 	questions := 0
@@ -74,11 +77,11 @@ func (l *Lane) query(q *wire.Query, w *item, set *zone.Set, t counters.Transport
 	case q.QClass == wire.ClassCH:
 		l.chaos(q)
 	case w.zone == nil:
-		m.rcode = wire.Refused
+		m.fail(wire.Refused, wire.EDENotAuthoritative)
 	case q.QType == wire.TypeAXFR && t == counters.UDP: // RFC 5936 4.2: over TCP only
-		m.rcode = wire.NotImp
+		m.fail(wire.NotImp, wire.EDENotSupported)
 	case q.QType == wire.TypeAXFR || q.QType == wire.TypeIXFR && t == counters.TCP:
-		m.rcode = wire.Refused
+		m.fail(wire.Refused, wire.EDEProhibited)
 	default:
 		r := &l.resolver
 		r.m, r.set, r.tcp, r.minimal = m, set, t == counters.TCP, l.e.minimal
@@ -115,5 +118,5 @@ func (l *Lane) chaos(q *wire.Query) {
 		m.an++
 		return
 	}
-	m.rcode = wire.Refused
+	m.fail(wire.Refused, wire.EDENotAuthoritative)
 }

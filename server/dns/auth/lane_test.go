@@ -217,6 +217,35 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// An error says why, to clients that speak EDNS (RFC 8914).
+func TestExtendedErrors(t *testing.T) {
+	s := serve(t, Options{}, "z.", classZone)
+	for _, c := range []struct {
+		q    *dns.Msg
+		tr   counters.Transport
+		want int
+	}{
+		{question("elsewhere.", dns.TypeA), counters.UDP, 20},
+		{chaosQuestion("version.bind."), counters.UDP, 20},
+		{question("z.", dns.TypeAXFR), counters.UDP, 21},
+		{question("z.", dns.TypeAXFR), counters.TCP, 18},
+		{new(dns.Msg).SetNotify("z."), counters.UDP, 21},
+		{question("nx.z.", dns.TypeA), counters.UDP, -1},
+	} {
+		m := s.exchange(c.q.Copy().SetEdns0(1232, false), c.tr)
+		got := -1
+		for _, o := range m.IsEdns0().Option {
+			got = int(o.(*dns.EDNS0_EDE).InfoCode)
+		}
+		if got != c.want {
+			t.Errorf("%v: EDE %d, want %d", c.q.Question, got, c.want)
+		}
+		if m := s.exchange(c.q, c.tr); m.IsEdns0() != nil {
+			t.Errorf("%v: OPT for a client without EDNS", c.q.Question)
+		}
+	}
+}
+
 // Transfers are not here; IXFR over UDP says "come by TCP" with the SOA.
 func TestTransfers(t *testing.T) {
 	s := serve(t, Options{Minimal: true}, "z.", classZone)

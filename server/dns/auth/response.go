@@ -16,6 +16,7 @@ type response struct {
 
 	an, ns, ar int // records in the sections
 	rcode      wire.RCODE
+	ede        wire.EDE // goes out if the query had EDNS and there is room
 	aa, tc     bool
 
 	seen  [maxSeen]zone.Ref // RRsets of origin's zone that are already in
@@ -32,7 +33,7 @@ func (m *response) begin(dst, query []byte, questionEnd, limit int) {
 	m.start, m.limit = len(dst), limit
 	m.buf = append(dst, query[:questionEnd]...)
 	m.an, m.ns, m.ar = 0, 0, 0
-	m.rcode, m.aa, m.tc = wire.NoError, false, false
+	m.rcode, m.ede, m.aa, m.tc = wire.NoError, wire.EDENone, false, false
 	m.nSeen = 0
 }
 
@@ -103,6 +104,9 @@ func (m *response) has(s zone.RRset) bool {
 	}
 	return false
 }
+
+// fail makes the answer an error with a reason.
+func (m *response) fail(rcode wire.RCODE, ede wire.EDE) { m.rcode, m.ede = rcode, ede }
 
 // finish writes counts and flags and returns the whole of buf.
 func (m *response) finish(questions int) []byte {

@@ -65,13 +65,16 @@ func (n *Name) Set(msg []byte) int {
 	n.size, n.labels = uint8(size), uint8(labels)
 
 	// A length octet is at most 63, below 'A': whole words can be lower-cased
-	// without looking at labels.
-	i := 0
-	for ; i+8 <= size && i+8 <= len(msg); i += 8 {
-		binary.LittleEndian.PutUint64(n.buf[i:], lower8(binary.LittleEndian.Uint64(msg[i:])))
-	}
-	for ; i < size; i++ {
-		n.buf[i] = Lower(msg[i])
+	// without looking at labels. The last word overlaps the one before.
+	if size < 8 {
+		for i := range size {
+			n.buf[i] = Lower(msg[i])
+		}
+	} else {
+		for i := 0; i < size-8; i += 8 {
+			binary.LittleEndian.PutUint64(n.buf[i:], lower8(binary.LittleEndian.Uint64(msg[i:])))
+		}
+		binary.LittleEndian.PutUint64(n.buf[size-8:], lower8(binary.LittleEndian.Uint64(msg[size-8:])))
 	}
 	n.rehash()
 	return size

@@ -37,10 +37,12 @@ type EDNS struct {
 	Keepalive bool // TCP keepalive offered (RFC 7828); to be ignored over UDP
 }
 
-// The EDNS options that are understood (IANA registry); others are ignored.
+// The EDNS options that are understood or given (IANA registry); others are
+// ignored.
 const (
 	OptionNSID      = 3
 	OptionKeepalive = 11
+	OptionEDE       = 15
 )
 
 // Parse parses msg, a message from the network. Whatever the verdict, the
@@ -162,15 +164,38 @@ func (e *EDNS) parseOptions(b []byte) bool {
 	return true
 }
 
-// AppendOPT appends the OPT record of a response: the server's UDP payload
-// size, the upper bits of rcode, version 0, DO as asked, and options, which are
-// already in wire form (RFC 6891 6.1.2).
-func AppendOPT(dst []byte, udpSize uint16, rcode RCODE, do bool, options []byte) []byte {
+// EDE is an extended DNS error (RFC 8914); 0, "other error", says nothing and
+// stands for none.
+type EDE uint16
+
+// The extended errors that the server gives (IANA registry).
+const (
+	EDENone             EDE = 0
+	EDEProhibited       EDE = 18
+	EDENotAuthoritative EDE = 20
+	EDENotSupported     EDE = 21
+)
+
+// EDESize is the octets of an extended error without text.
+const EDESize = 6
+
+// AppendOPT appends the OPT record of a response (RFC 6891 6.1.2): the server's
+// UDP payload size, the upper bits of rcode, version 0, DO as asked, options,
+// which are already in wire form, and ede.
+func AppendOPT(dst []byte, udpSize uint16, rcode RCODE, do bool, options []byte, ede EDE) []byte {
 	var flags byte
 	if do {
 		flags = 0x80
 	}
+	size := len(options)
+	if ede != EDENone {
+		size += EDESize
+	}
 	dst = append(dst, 0, 0, byte(TypeOPT), byte(udpSize>>8), byte(udpSize), byte(rcode>>4), 0, flags, 0,
-		byte(len(options)>>8), byte(len(options)))
-	return append(dst, options...)
+		byte(size>>8), byte(size))
+	dst = append(dst, options...)
+	if ede != EDENone {
+		dst = append(dst, 0, OptionEDE, 0, 2, byte(ede>>8), byte(ede))
+	}
+	return dst
 }
