@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/dnsapp/dnsapp/server/burst"
@@ -17,21 +16,13 @@ func newRings(tb testing.TB, lanes, workers, bytes int) *Rings {
 	return r
 }
 
-func packet(payload []byte) *burst.Packet {
-	return &burst.Packet{
-		Payload: payload,
-		Remote:  burst.EndpointOf(netip.MustParseAddrPort("198.51.100.7:40000")),
-		Local:   burst.EndpointOf(netip.MustParseAddrPort("192.0.2.1:53")),
-	}
-}
-
 // A burst of 64 datagrams of 48 bytes through a ring, in one goroutine; ns/op is
 // per datagram.
 func BenchmarkPushAndDrain(b *testing.B) {
 	r := newRings(b, 1, 1, 1<<20)
 	p, in := r.Producer(0, 0), r.Inbox(0)
 	d := NewDrainer(in.Consumers())
-	pkt := packet(make([]byte, 48))
+	pkt := numbered(1, make([]byte, 48))
 	var bu burst.Burst
 	var src [burst.Max]Source
 	b.ReportAllocs()
