@@ -8,15 +8,17 @@ import (
 )
 
 // Lane answers the queries of one receive loop or one stream. It is not safe
-// for concurrent use.
+// for concurrent use. It takes about 8 KiB, and 90 KiB more from its first burst
+// on.
 type Lane struct {
 	e        *Engine
 	block    *counters.Block
 	msg      response
 	resolver resolver
-	work     [burst.Max]item
-	at       int // the packet in hand, for what is left after a panic
-	sink     byte
+	single   item             // for Answer
+	work     *[burst.Max]item // for ServeBurst; nil before the first
+	at       int              // the packet in hand, for what is left after a panic
+	sink     byte             // what Touch returned, so that it is not optimised away
 
 	// What the burst counted, folded into block at its end. pending lists the
 	// entries of counts that are not zero.
@@ -38,6 +40,9 @@ type item struct {
 
 // ServeBurst answers the datagrams of b. It implements burst.Handler.
 func (l *Lane) ServeBurst(b *burst.Burst) {
+	if l.work == nil {
+		l.work = new([burst.Max]item)
+	}
 	set := l.e.zones.Load()
 	for i := range b.Packets[:b.N] {
 		p, w := &b.Packets[i], &l.work[i]
@@ -110,7 +115,7 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 		}
 	}()
 	set := l.e.zones.Load()
-	w := &l.work[0]
+	w := &l.single
 	w.zone, w.hint = nil, zone.None
 	if w.verdict = w.query.Parse(query); w.verdict == wire.Valid && w.query.QClass == wire.ClassIN {
 		w.zone = findZone(set, &w.query.Name, w.query.QType)

@@ -50,7 +50,7 @@ func (r *resolver) run(hint zone.Ref) {
 		case zone.Delegation:
 			// The cut itself has one authoritative type: DS is the parent's.
 			if r.qtype != wire.TypeDS || match.Node.Ref() == r.zone.Apex().Ref() || !r.at(match.Node) {
-				r.referral(match.Node)
+				r.referral(match.Node, r.owner+r.name.Len()-len(match.Node.Name()))
 				return
 			}
 			r.data(match.Node, false)
@@ -58,7 +58,7 @@ func (r *resolver) run(hint zone.Ref) {
 		default:
 			n := match.Node
 			if match.Kind == zone.Wildcard && n.Cut() {
-				r.referral(n)
+				r.referral(n, r.owner) // RFC 4592 4.2 leaves it open; the wildcard is expanded as ever
 				return
 			}
 			if !n.CNAME() || r.qtype == wire.TypeCNAME || r.qtype == wire.TypeANY || r.hasType(n) {
@@ -104,7 +104,7 @@ func (r *resolver) data(n zone.Node, wild bool) {
 		r.negative(wire.NoError)
 		return
 	}
-	if r.qtype == wire.TypeDNAME && r.passed(n) {
+	if r.qtype == wire.TypeDNAME && !wild && r.passed(n) {
 		return // the chain put it there
 	}
 	at := m.put(s, r.owner, r.delta(n))
@@ -168,19 +168,15 @@ func (r *resolver) negative(rcode wire.RCODE) {
 	m.ns++
 }
 
-// referral answers with the name servers of the zone below cut. It is
-// authoritative only for a chain that led there.
-func (r *resolver) referral(cut zone.Node) {
+// referral answers with the name servers of the zone below cut, whose name
+// stands at offset owner. It is authoritative only for a chain that led there.
+func (r *resolver) referral(cut zone.Node, owner int) {
 	m := r.m
 	m.aa = r.chain > 0
 	ns, ok := cut.RRset(wire.TypeNS)
 	if !ok {
 		m.rcode, m.aa = wire.ServFail, false // a damaged image
 		return
-	}
-	owner := r.owner
-	if len(cut.Name()) < r.name.Len() {
-		owner += r.name.Len() - len(cut.Name())
 	}
 	at := m.put(ns, owner, r.delta(cut))
 	if at == 0 {
