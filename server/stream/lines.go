@@ -21,6 +21,9 @@ func (l *Lines) ServeStream(c *Conn) {
 	in := bufio.NewScanner(c)
 	in.Buffer(nil, maxLine)
 	for in.Scan() {
+		if in.Err() != nil { // what came of a line before the time was up
+			break
+		}
 		c.Begin()
 		c.Block.Add(counters.TCPQueries, 1)
 		err := c.WriteAnswer(l.Text)

@@ -17,9 +17,10 @@ const (
 	// DrainIdle is how long a connection of a draining Set may be idle.
 	DrainIdle = 500 * time.Millisecond
 
-	// lastLook is how long an idle connection is given after its deadline: the
-	// read that it allows finds what is there and does not wait for more.
-	lastLook = time.Millisecond
+	// lastLook is how long an idle connection is given after its deadline, to find
+	// what is there, not to wait for more. It is as long as a busy machine may keep
+	// this process off the CPU between setting a deadline and reading.
+	lastLook = 10 * time.Millisecond
 
 	// linger bounds how long a connection waits for the client's FIN.
 	linger = time.Second
@@ -61,6 +62,8 @@ type Conn struct {
 	net.Conn
 	Block *counters.Block // counters of the lane that accepted it
 	set   *Set
+
+	looked bool // once more, since AwaitQuery. Belongs to the goroutine that reads
 }
 
 // Serve takes nc over and serves it in a goroutine of its own. It counts it in
@@ -115,6 +118,7 @@ func (c *Conn) finish() {
 // AwaitQuery sets the read deadline for the next query: the idle time, or what
 // a drain leaves of it.
 func (c *Conn) AwaitQuery() error {
+	c.looked = false
 	idle := c.set.idle
 	if c.set.draining.Load() {
 		idle = min(idle, DrainIdle)
@@ -131,10 +135,12 @@ func (c *Conn) AwaitQuery() error {
 
 // Read reads what there is. When the deadline has passed it looks once more: a
 // process that was off the CPU for that long may have queries waiting, and the
-// runtime reports the deadline without reading.
+// runtime reports the deadline without reading. It does so once a query, or a
+// client could live on by an octet for each look.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	if n == 0 && !c.looked && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.looked = true
 		if err := c.SetReadDeadline(time.Now().Add(lastLook)); err != nil {
 			return 0, err
 		}
