@@ -203,11 +203,9 @@ func (b *builder) sortNode(list []int32) []int32 {
 		first := &b.rrs[list[from]]
 		to := from + 1
 		for ; to < len(list) && b.rrs[list[to]].typ == first.typ; to++ {
-			if r := &b.rrs[list[to]]; r.ttl != first.ttl {
-				// The RRSIGs of a name cover different types.
-				if first.typ != wire.TypeRRSIG {
-					b.diags.warnf(r.pos, "TTL %d differs from the %d of the RRset's first record, which is used", r.ttl, first.ttl)
-				}
+			// The RRSIGs of a name are no RRset: each goes with what it covers.
+			if r := &b.rrs[list[to]]; r.ttl != first.ttl && first.typ != wire.TypeRRSIG {
+				b.diags.warnf(r.pos, "TTL %d differs from the %d of the RRset's first record, which is used", r.ttl, first.ttl)
 				r.ttl = first.ttl
 			}
 		}

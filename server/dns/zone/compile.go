@@ -22,20 +22,32 @@ import (
 // something else of the same files.
 const compilerVersion = 1
 
-// Key names the content of a compiled zone: equal keys, equal images.
-type Key [sha256.Size]byte
+// Digest is a SHA-256 hash. As text it is hexadecimal.
+type Digest [sha256.Size]byte
 
-// String returns the key in hexadecimal.
-func (k Key) String() string { return hex.EncodeToString(k[:]) }
+// String returns the digest in hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if len(text) != 2*len(d) {
+		return fmt.Errorf("a digest has %d hexadecimal digits, not %d", 2*len(d), len(text))
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
+}
 
 // Dep is one file that a zone was built from, as it was when it was read.
 type Dep struct {
-	Path    string            `json:"path"`
-	Dev     uint64            `json:"dev"`
-	Ino     uint64            `json:"ino"`
-	Size    int64             `json:"size"` // octets
-	MtimeNs int64             `json:"mtime_ns"`
-	SHA256  [sha256.Size]byte `json:"sha256"`
+	Path    string `json:"path"`
+	Dev     uint64 `json:"dev"`
+	Ino     uint64 `json:"ino"`
+	Size    int64  `json:"size"` // octets
+	MtimeNs int64  `json:"mtime_ns"`
+	SHA256  Digest `json:"sha256"`
 }
 
 // Fresh reports whether the file at d.Path is, by its status, still the one that
@@ -49,7 +61,7 @@ func (d *Dep) Fresh() bool {
 }
 
 // keyOf returns the content key of a zone: compiler, layout, origin and files.
-func keyOf(origin []byte, deps []Dep) Key {
+func keyOf(origin []byte, deps []Dep) Digest {
 	h := sha256.New()
 	h.Write(binary.LittleEndian.AppendUint32(nil, compilerVersion))
 	h.Write(binary.LittleEndian.AppendUint32(nil, Layout))
@@ -57,13 +69,13 @@ func keyOf(origin []byte, deps []Dep) Key {
 	for i := range deps {
 		h.Write(deps[i].SHA256[:])
 	}
-	return Key(h.Sum(nil))
+	return Digest(h.Sum(nil))
 }
 
 // Report is what Compile says about a zone beside its image.
 type Report struct {
 	Name     string    `json:"name"` // origin, lower case and absolute
-	Key      Key       `json:"key"`
+	Key      Digest    `json:"key"`  // of the content: equal keys, equal images
 	Serial   uint32    `json:"serial"`
 	Records  int       `json:"records"`
 	Nodes    int       `json:"nodes"`
@@ -108,7 +120,7 @@ var ErrZone = errors.New("zone refused")
 // Compiled is a zone whose image can be written.
 type Compiled struct {
 	b     *builder
-	key   Key
+	key   Digest
 	slots int // octets
 	size  int // octets of the image
 }

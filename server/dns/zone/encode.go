@@ -176,7 +176,7 @@ var errEncode = errors.New("zone image does not have the computed size")
 
 // encode writes the image into dst, which is zeroed and has the size that
 // layout computed.
-func (b *builder) encode(dst []byte, slots int, key Key) error {
+func (b *builder) encode(dst []byte, slots int, key Digest) error {
 	le := binary.LittleEndian
 	le.PutUint64(dst[hdrMagic:], imageMagic)
 	le.PutUint32(dst[hdrLayout:], Layout)
@@ -317,6 +317,9 @@ func (e *encoder) encodeSet(start int, n *buildNode, rrs []int32, ttl uint32) in
 		be.PutUint16(arena[at:], wire.Pointer(wire.HeaderSize))
 		be.PutUint16(arena[at+2:], uint16(typ))
 		be.PutUint16(arena[at+4:], uint16(wire.ClassIN))
+		if typ == wire.TypeRRSIG { // as that of what it covers (RFC 4034 3)
+			ttl = r.ttl
+		}
 		be.PutUint32(arena[at+6:], ttl)
 		size := at + 10
 		at += recordFixed

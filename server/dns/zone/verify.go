@@ -80,7 +80,7 @@ func (z *Zone) verifySet(s RRset, n Node, starts map[Ref]bool) (int, error) {
 		if p := binary.BigEndian.Uint16(rr); p != wire.Pointer(wire.HeaderSize) {
 			return at, fmt.Errorf("owner is %#x", p)
 		}
-		if wire.Type(binary.BigEndian.Uint16(rr[2:])) != s.Type || binary.BigEndian.Uint32(rr[6:]) != s.TTL() {
+		if wire.Type(binary.BigEndian.Uint16(rr[2:])) != s.Type || s.Type != wire.TypeRRSIG && binary.BigEndian.Uint32(rr[6:]) != s.TTL() {
 			return at, fmt.Errorf("record differs from its RRset in type or TTL")
 		}
 		at += recordFixed + int(binary.BigEndian.Uint16(rr[10:]))

@@ -110,7 +110,7 @@ func (z *Zone) Nodes() int { return int(u32(z.image, hdrNodes)) }
 func (z *Zone) Size() int { return len(z.image) }
 
 // Key returns the content key that the image was compiled under.
-func (z *Zone) Key() Key { return Key(z.image[hdrKey : hdrKey+len(Key{})]) }
+func (z *Zone) Key() Digest { return Digest(z.image[hdrKey : hdrKey+len(Digest{})]) }
 
 // Apex returns the node of the origin.
 func (z *Zone) Apex() Node { return z.node(z.apex) }
@@ -206,7 +206,8 @@ func (z *Zone) setLen(at int) int {
 	return pad(setWire+u16(z.arena, at+setSize)+2*u16(z.arena, at+setPatches)) + addSize*u16(z.arena, at+setAdds)
 }
 
-// TTL returns the TTL of the records in seconds.
+// TTL returns the TTL of the records in seconds; of RRSIG records, whose TTLs
+// differ, that of the last.
 func (s RRset) TTL() uint32 { return u32(s.z.arena, s.at+setTTL) }
 
 // Ref returns the RRset's place in its zone.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -193,6 +194,42 @@ func TestCNAMECompanions(t *testing.T) {
 	mustOpen(t, "z.", apexText+"x CNAME y\nx NSEC ns A\nx RRSIG CNAME 8 2 300 1 2 3 z. Zm9v\nx RRSIG NSEC 8 2 300 1 2 3 z. Zm9v\n")
 }
 
+// Each RRSIG keeps its TTL: it goes with the RRset that it covers, and the
+// signatures of a name are none.
+func TestSignatureTTL(t *testing.T) {
+	z := mustOpen(t, "z.", apexText+"x 10 A 192.0.2.1\nx 10 RRSIG A 8 2 10 1 2 3 z. Zm9v\nx 20 RRSIG NSEC 8 2 20 1 2 3 z. Zm9v\n")
+	s, ok := z.Lookup(nameOf(t, "x.z."), None).Node.RRset(wire.TypeRRSIG)
+	if !ok || s.Count != 2 {
+		t.Fatalf("%d records", s.Count)
+	}
+	rr := s.Wire
+	for _, want := range []uint32{10, 20} {
+		if ttl := binary.BigEndian.Uint32(rr[6:]); ttl != want {
+			t.Errorf("TTL %d, want %d", ttl, want)
+		}
+		rr = rr[recordFixed+binary.BigEndian.Uint16(rr[10:]):]
+	}
+}
+
+// A report survives JSON: the compiler hands it over so.
+func TestReportJSON(t *testing.T) {
+	_, rep, err := Compile("z.", write(t, "zone", apexText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(b, &back); err != nil || back.Key != rep.Key || back.Deps[0] != rep.Deps[0] {
+		t.Errorf("%+v became %+v, %v", rep, back, err)
+	}
+	if err := json.Unmarshal([]byte(`{"key":"00ff"}`), &back); err == nil {
+		t.Error("a short digest was taken")
+	}
+}
+
 // Lookup tells existing names from empty non-terminals, wildcards, delegations
 // and DNAMEs, at every depth.
 func TestLookup(t *testing.T) {
@@ -358,7 +395,7 @@ func TestGoldenImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(image[hdrKey : hdrKey+len(Key{})]) // follows the compiler version, too
+	clear(image[hdrKey : hdrKey+len(Digest{})]) // follows the compiler version, too
 	got := fmt.Sprintf("layout %d\n%s", Layout, hex.Dump(image))
 	path := filepath.Join("testdata", "image.golden")
 	if *update {
