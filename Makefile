@@ -46,13 +46,16 @@ run: build ## build and serve $(CONFIG) in the foreground
 	@exec bin/dnsapp serve -c $(CONFIG)
 
 .PHONY: test
-test: deps build ## all tests; the last line is the totals
+test: deps build bin/summary ## all tests; the last line is the totals
 	@$(GO) vet ./...
-	@$(GO) build -buildvcs=false -o bin/summary ./test/cmd/summary
 	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v '/test/e2e$$') || true; \
 	   echo '# race detector' >&2; DNSAPP_WANT_RACE=1 CGO_ENABLED=1 $(GO) test -json -race $(RACE) || true; \
 	   echo '# end to end' >&2; DNSAPP_BIN=$(CURDIR)/bin $(GO) test -json -count=1 -timeout 20m $(E2E) || true; \
 	 } | bin/summary
+
+.PHONY: bin/summary
+bin/summary:
+	@$(GO) build -buildvcs=false -o $@ ./test/cmd/summary
 
 .PHONY: deps
 deps: ## install what the tests need from Debian, when root
@@ -68,12 +71,12 @@ bench: build ## CPU per query beside Knot and NSD; a dated table in bench/result
 	@$(GO) run ./bench -dnsapp $(CURDIR)/bin/dnsapp
 
 .PHONY: soak
-soak: build ## the long tests: fuzzing and the end-to-end tests over and over, about an hour
+soak: build bin/summary ## the long tests: fuzzing and the end-to-end tests over and over, about an hour
 	@test/soak.sh
 
 .PHONY: conformance
-conformance: ## the published DNS test suites in ../shared/data alone
-	@$(GO) test -count=1 -v ./test/conformance/...
+conformance: bin/summary ## the published DNS test suites in ../shared/data alone
+	@$(GO) test -json -count=1 ./test/conformance/... | bin/summary
 
 .PHONY: fresh
 fresh: ## make run and make test in a bare Debian 12 root with only Go, make and git (root)

@@ -24,16 +24,16 @@ cleanup() {
 trap cleanup EXIT
 
 if [ ! -e "$root/bin/bash" ]; then
-	mirror=$(grep -rhoE 'https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -v security | head -1)
+	# The mirror that this machine uses; debootstrap makes it the new root's.
+	mirror=$(grep -rhsoE '^(deb|URIs:) .*' /etc/apt --include='*.list' --include='*.sources' | grep -oE 'https?://[^ ]+' | grep -v security | head -1 || true)
 	echo "fresh: debootstrap into $root" >&2
 	debootstrap --variant=minbase --include=make,git,ca-certificates bookworm "$root" "${mirror:-http://deb.debian.org/debian}" >"$root.log" ||
 		{ tail -20 "$root.log" >&2; exit 1; }
 	rm -f "$root.log"
 fi
-# How this machine reaches the network: names, proxies, certificates.
-cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-cp -rL /etc/apt/apt.conf.d /etc/apt/sources.list* "$root/etc/apt/" 2>/dev/null || true
-cp -rL /etc/ssl/certs "$root/etc/ssl/" 2>/dev/null || true
+# How this machine reaches the network: names and certificates (proxies are below).
+cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+cp -L "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$root/etc/ssl/certs/ca-certificates.crt"
 
 mount_at() { # TYPE-OPTIONS... TARGET
 	mkdir -p "${*: -1}"
@@ -53,7 +53,7 @@ git clone -q "$project" "$root/src/dnsapp"
 
 inside=(env -i HOME=/root PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb
 	GOPROXY="$(go env GOPROXY)" GOSUMDB="$(go env GOSUMDB)" GOFLAGS=-buildvcs=false)
-for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY SSL_CERT_FILE; do
+for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
 	[ -z "${!v:-}" ] || inside+=("$v=${!v}")
 done
 

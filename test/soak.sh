@@ -17,5 +17,4 @@ grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | while read -r file; do
 done
 
 echo "# end to end, $rounds times" >&2
-go build -buildvcs=false -o bin/summary ./test/cmd/summary
 DNSAPP_BIN=$PWD/bin go test -json -count="$rounds" -timeout 4h ./test/e2e | bin/summary
