@@ -214,6 +214,7 @@ func (s *Supervisor) load(g *generation) control.Load {
 func (s *Supervisor) reported(f reload.Report) {
 	r := s.requests[f.ID]
 	if r == nil {
+		s.orders.settle(f)
 		return
 	}
 	delete(s.requests, f.ID)

@@ -65,6 +65,8 @@ type Supervisor struct {
 	outcomes    map[control.Outcome]uint64
 	respawned   uint64
 	stopWaiters []*stopWaiter
+	journal     journal
+	orders      orders
 	pidFile     string // written; "": none
 
 	control *control.Server
@@ -181,12 +183,19 @@ func (s *Supervisor) step() {
 		next, effects := reload.Step(s.state, e)
 		s.state = next
 		var later []reload.Effect
+		parked := next.Phase == reload.PhaseFlipping // every lane is: words can wait
+		if !parked {
+			s.observe(e, effects)
+		}
 		for _, f := range effects {
-			if _, ok := f.(reload.LogTransition); ok && next.Phase == reload.PhaseFlipping {
-				later = append(later, f) // every lane is parked: words can wait
+			if _, ok := f.(reload.LogTransition); ok && parked {
+				later = append(later, f)
 				continue
 			}
 			s.carryOut(f)
+		}
+		if parked {
+			s.observe(e, effects)
 		}
 		for _, f := range later {
 			s.carryOut(f)

@@ -39,6 +39,8 @@ type backend struct {
 	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
 	stop   func(context.Context, control.StopKind, func(control.Event)) error
 	status func(context.Context) (*control.Status, error)
+	abort  func(context.Context) (*control.Aborted, error)
+	watch  func(context.Context, int, func(control.Event)) error
 }
 
 func (b *backend) Version() control.Version {
@@ -133,6 +135,48 @@ func (b *backend) Stop(ctx context.Context, kind control.StopKind, emit func(con
 	return nil
 }
 
+func (b *backend) Abort(ctx context.Context) (*control.Aborted, error) {
+	if b.abort != nil {
+		return b.abort(ctx)
+	}
+	return &control.Aborted{Epoch: 2}, nil
+}
+
+func (b *backend) Drain(_ context.Context, epoch uint32, now bool, emit func(control.Event)) error {
+	switch epoch {
+	case 1:
+	case 2:
+		return control.Refuse("epoch 2 does not drain: it is active")
+	default:
+		return control.Refuse("there is no epoch %d (there are 1, 2)", epoch)
+	}
+	emit(control.Event{Time: day, Step: control.StepDrain, Epoch: epoch, Text: "3 UDP flows, newest idle 4.1 s; deadline in 31 s"})
+	why := "drained"
+	if now {
+		why = "ended on request"
+	}
+	emit(control.Event{Time: day, Elapsed: 5 * ms, Step: control.StepRelease, Entered: true, Epoch: epoch, Text: "draining -> handing: " + why})
+	return nil
+}
+
+func (b *backend) Watch(ctx context.Context, last int, emit func(control.Event)) error {
+	if b.watch != nil {
+		return b.watch(ctx, last, emit)
+	}
+	worker := 0
+	for _, e := range []control.Event{
+		{Seq: 40, Kind: control.KindRequest, Reload: 2, Step: control.StepSteady, Text: "reload 2 is wanted (graceful)"},
+		{Seq: 41, Kind: control.KindMachine, Reload: 2, Elapsed: 3 * ms, Step: control.StepWindow, Entered: true, Epoch: 2, Text: "preparing -> starting"},
+		{Seq: 42, Kind: control.KindWorker, Reload: 2, Elapsed: 20 * ms, Step: control.StepWindow, Epoch: 2, Worker: &worker, Text: "is ready, pid 20"},
+		{Seq: 50, Step: control.StepWindow, Text: "7 events left out: the reader was too slow"},
+		{Seq: 51, Kind: control.KindLanes, Step: control.StepHandover, Text: "every lane has stopped reading"},
+	}[max(0, 5-last):] {
+		e.Time = day.Add(e.Elapsed.Duration())
+		emit(e)
+	}
+	return nil
+}
+
 // serve serves b and returns the path of its control socket.
 func serve(t *testing.T, b control.Backend) string {
 	t.Helper()
@@ -191,6 +235,9 @@ func TestGolden(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
+	late := &backend{abort: func(context.Context) (*control.Aborted, error) {
+		return nil, control.Refuse("refused; nothing was changed: too late: the wire is changing hands")
+	}}
 	for _, c := range []struct {
 		name string
 		b    *backend
@@ -204,6 +251,13 @@ func TestGolden(t *testing.T) {
 		{"reload-refused", refused, "reload", exit.Refused},
 		{"reload-aborted", aborted, "reload", exit.Failed},
 		{"reload-draining", draining, "reload --timeout 20ms", exit.Draining},
+		{"abort", &backend{}, "abort", exit.Done},
+		{"abort-refused", late, "abort", exit.Refused},
+		{"drain", &backend{}, "drain 1", exit.Done},
+		{"drain-now", &backend{}, "drain 1 --now", exit.Done},
+		{"drain-refused", &backend{}, "drain 2", exit.Refused},
+		{"watch", &backend{}, "watch", exit.Done},
+		{"watch-last", &backend{}, "watch --last 1", exit.Done},
 		{"stop", &backend{}, "stop", exit.Done},
 		{"stop-fast", &backend{}, "stop --fast", exit.Done},
 		{"stop-now", &backend{}, "stop --now", exit.Done},
@@ -224,7 +278,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "reload", "stop", "zone", "zone list", "version"} {
+	for _, c := range []string{"", "status", "watch", "reload", "abort", "drain", "stop", "zone", "zone list", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -263,7 +317,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: completion, reload, status, stop, version, zone"},
+		{"", "needs a command: abort, completion, drain, reload, status, stop, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list"},
@@ -276,6 +330,14 @@ func TestUsage(t *testing.T) {
 		{"reload --timeout -5s", "--timeout -5s is negative"},
 		{"stop --timeout -5s", "--timeout -5s is negative"},
 		{"stop --fast --now", "[fast now]"},
+		{"watch --last 257", "--last 257 is not from 0 to 256"},
+		{"watch --last -1", "--last -1 is not from 0 to 256"},
+		{"abort 2", `unknown command "2"`},
+		{"drain", "accepts 1 arg(s), received 0"},
+		{"drain 0", `"0" is not an epoch`},
+		{"drain one", `"one" is not an epoch`},
+		{"drain 1 2", "accepts 1 arg(s), received 2"},
+		{"drain 1 --timeout -5s", "--timeout -5s is negative"},
 		{"stop --fast now", `unknown command "now"`},
 	} {
 		out, errs, code := ctl(t, path, strings.Fields(c.args)...)
@@ -287,7 +349,7 @@ func TestUsage(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	for _, c := range []string{"status", "reload", "stop", "zone list", "version"} {
+	for _, c := range []string{"status", "watch", "reload", "abort", "drain 1", "stop", "zone list", "version"} {
 		_, errs, code := ctl(t, path, strings.Fields(c)...)
 		if code != exit.Unreachable || !strings.Contains(errs, path) || !strings.Contains(errs, "try dnsapp serve -c FILE") {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -380,6 +442,29 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("code %d: %s", code, errs.String())
 	}
 	<-ended
+}
+
+// Ctrl-C is how a watch is meant to end.
+func TestInterruptWatch(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	path := serve(t, &backend{watch: func(ctx context.Context, _ int, _ func(control.Event)) error {
+		interrupt()
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	var errs bytes.Buffer
+	a := &app{out: io.Discard, err: &errs, env: environment(path)}
+	if code := a.run(ctx, []string{"watch"}); code != exit.Done || errs.Len() != 0 {
+		t.Errorf("code %d: %s", code, errs.String())
+	}
+}
+
+// The shell is offered the generations that drain, with what they wait for.
+func TestCompleteDrain(t *testing.T) {
+	out, _, code := ctl(t, serve(t, &backend{}), "__complete", "drain", "")
+	if want := "1\t3 UDP flows, newest idle 4.1 s; deadline in 31 s\n:4\n"; code != exit.Done || out != want {
+		t.Errorf("code %d: %q, want %q", code, out, want)
+	}
 }
 
 func TestSpan(t *testing.T) {

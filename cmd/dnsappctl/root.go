@@ -56,12 +56,16 @@ The socket is that of --control, else that of the environment variable
 DNSAPP_CONTROL, else ` + control.DefaultPath + `.
 
   dnsappctl status          what runs, and what a draining generation waits for
+  dnsappctl watch           everything that happens, as it happens
   dnsappctl reload          hand over to a new generation with the new configuration
+  dnsappctl abort           give up the reload in progress
+  dnsappctl drain EPOCH     follow the drain of a generation, or end it
   dnsappctl stop            finish what is under way, then exit
 
 With -o json the output is JSON for scripts: one object for a question, one
-object a line for reload and stop. An error is then also the last object on
-standard output: {"error": {"code": ..., "message": ..., "problems": [...]}}.
+object a line for what goes on (reload, drain, stop, watch). An error is then also
+the last object on standard output:
+{"error": {"code": ..., "message": ..., "problems": [...]}}.
 
 ` + exitCodes,
 		SilenceErrors: true,
@@ -74,7 +78,11 @@ standard output: {"error": {"code": ..., "message": ..., "problems": [...]}}.
 	root.PersistentFlags().StringVar(&a.path, "control", path, "control socket `PATH`")
 	root.PersistentFlags().VarP(&a.format, "output", "o", "output format")
 	a.complete(root, "output", string(text), string(jsonText))
-	root.AddCommand(a.statusCommand(), a.reloadCommand(), a.stopCommand(), a.zoneCommand(), a.versionCommand())
+	root.AddCommand(
+		a.statusCommand(), a.watchCommand(),
+		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.stopCommand(),
+		a.zoneCommand(), a.versionCommand(),
+	)
 	return root
 }
 
@@ -152,6 +160,7 @@ func (a *app) fail(err error) error {
 func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}

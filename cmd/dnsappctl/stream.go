@@ -83,10 +83,10 @@ With -o json each line is one object: {"event": {...}} for every event, then
 			return fmt.Errorf("--timeout %v is negative", timeout)
 		}
 		a.running = true
-		return a.watch(c.Context(), "reload", timeout, func(ctx context.Context, cl *control.Client) (*control.ReloadReport, error) {
+		return a.follow(c.Context(), "reload", timeout, func(ctx context.Context, cl *control.Client) (*control.ReloadReport, error) {
 			req := control.ReloadRequest{Wait: control.Wait(until), Timeout: control.Millis(timeout)}
 			return cl.Reload(ctx, req, a.showEvent)
-		})
+		}, "")
 	}
 	return c
 }
@@ -133,15 +133,16 @@ With -o json each line is one object: {"event": {...}} for every event, then
 			kind = control.StopNow
 		}
 		a.running = true
-		return a.watch(c.Context(), "stop", timeout, func(ctx context.Context, cl *control.Client) (*control.ReloadReport, error) {
+		return a.follow(c.Context(), "stop", timeout, func(ctx context.Context, cl *control.Client) (*control.ReloadReport, error) {
 			return nil, cl.Stop(ctx, control.StopRequest{Kind: kind, Timeout: control.Millis(timeout)}, a.showEvent)
-		})
+		}, "stopped")
 	}
 	return c
 }
 
-// watch starts a long request by call and prints how it ended.
-func (a *app) watch(ctx context.Context, what string, timeout time.Duration, call func(context.Context, *control.Client) (*control.ReloadReport, error)) error {
+// follow starts a long request by call and prints how it ended: by its report
+// or, if it has none, by done.
+func (a *app) follow(ctx context.Context, what string, timeout time.Duration, call func(context.Context, *control.Client) (*control.ReloadReport, error), done string) error {
 	report, err := a.try(ctx, what, timeout, call)
 	if a.format == jsonText {
 		l := control.Line{Report: report, Error: errorOrNil(err), Done: true}
@@ -149,7 +150,7 @@ func (a *app) watch(ctx context.Context, what string, timeout time.Duration, cal
 	}
 	switch {
 	case report == nil && err == nil:
-		fmt.Fprintln(a.out, "stopped")
+		fmt.Fprintln(a.out, done)
 	case report == nil || report.Outcome == control.OutcomeRefused: // the error says it all
 	default:
 		r := *report
@@ -201,7 +202,9 @@ func (a *app) showEvent(e control.Event) {
 
 // printLine prints one line of JSON.
 func (a *app) printLine(l control.Line) error {
-	if err := json.NewEncoder(a.out).Encode(l); err != nil {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
 	return nil

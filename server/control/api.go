@@ -46,6 +46,20 @@ type Backend interface {
 	// slower one at once. emit is as for Reload. The process exits afterwards,
 	// once Server.Shutdown has let the last line out.
 	Stop(ctx context.Context, kind StopKind, emit func(Event)) error
+
+	// Abort gives up the reload in progress, which is possible before the new
+	// generation has the wire only. It returns once that is certain; the reload
+	// itself reports its end to whoever asked for it.
+	Abort(ctx context.Context) (*Aborted, error)
+
+	// Drain follows the drain of one generation and returns when it is gone or
+	// ctx ends; with now it ends the drain first. emit is as for Reload.
+	Drain(ctx context.Context, epoch uint32, now bool, emit func(Event)) error
+
+	// Watch calls emit for everything that happens, beginning with the last
+	// events of the past. It returns nil when the supervisor stops. emit is as
+	// for Reload.
+	Watch(ctx context.Context, last int, emit func(Event)) error
 }
 
 // Millis is a duration that JSON carries as a number of milliseconds with up
@@ -234,14 +248,53 @@ type StopRequest struct {
 	Timeout Millis   `json:"timeout_ms,omitempty"` // answer CodeDraining after this long; 0: never
 }
 
-// Event is news of a reload or a stop.
+// Event is news of a reload, of a drain or a stop, or of anything else that
+// happens in the supervisor.
 type Event struct {
 	Time    time.Time `json:"time"`
-	Elapsed Millis    `json:"elapsed_ms"` // since the request was taken up
+	Elapsed Millis    `json:"elapsed_ms"` // since the request was taken up; 0 if it belongs to none
 	Step    Step      `json:"step"`
 	Entered bool      `json:"entered"` // the step begins here; else it is news within the step
 	Epoch   uint32    `json:"epoch"`   // the generation it is about; 0: none
 	Text    string    `json:"text"`    // one line for people
+
+	// Of GET /v1/events only.
+
+	Seq    uint64 `json:"seq,omitempty"`    // counts the events of this supervisor from 1; a hole: the reader was too slow
+	Kind   Kind   `json:"kind,omitempty"`   // what it is about
+	Reload uint64 `json:"reload,omitempty"` // the reload it belongs to; absent: none
+	Worker *int   `json:"worker,omitempty"` // index of the worker it is about; absent: none
+}
+
+// Kind says what an Event of GET /v1/events is about.
+type Kind string
+
+// The kinds.
+const (
+	KindRequest    Kind = "request"    // somebody asked for something
+	KindReport     Kind = "report"     // a request has ended
+	KindMachine    Kind = "machine"    // the reload machine moves
+	KindGeneration Kind = "generation" // a generation moves
+	KindWorker     Kind = "worker"     // a worker process starts, is ready, ends
+	KindLanes      Kind = "lanes"      // the receive loops are asked, stopped, answer or do not
+	KindDrain      Kind = "drain"      // what a generation still has to finish
+	KindManager    Kind = "manager"    // the service manager is told
+	KindBug        Kind = "bug"        // please report it
+)
+
+// MaxLast is how many past events a supervisor keeps, and gives.
+const MaxLast = 256
+
+// Aborted is the answer to POST /v1/abort.
+type Aborted struct {
+	Epoch uint32 `json:"epoch"` // the generation that serves on
+}
+
+// DrainRequest is the body of POST /v1/drain.
+type DrainRequest struct {
+	Epoch   uint32 `json:"epoch"`
+	Now     bool   `json:"now,omitempty"`        // end the drain: hand over what is left
+	Timeout Millis `json:"timeout_ms,omitempty"` // answer CodeDraining after this long; 0: never
 }
 
 // Line is one line of a stream.

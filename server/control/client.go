@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -132,14 +133,33 @@ func (c *Client) Zones(ctx context.Context) ([]ZoneStatus, error) {
 // report. An error may come with a report, which then says how far it came.
 // When ctx ends the reload goes on.
 func (c *Client) Reload(ctx context.Context, req ReloadRequest, on func(Event)) (*ReloadReport, error) {
-	return c.stream(ctx, "/v1/reload", req, on)
+	return c.post(ctx, "/v1/reload", req, on)
+}
+
+// Abort asks to give up the reload in progress.
+func (c *Client) Abort(ctx context.Context) (*Aborted, error) {
+	return ask[*Aborted](ctx, c, http.MethodPost, "/v1/abort")
+}
+
+// Drain follows the drain of a generation, or ends it, calls on for each event
+// and returns once the generation is gone. When ctx ends the drain goes on.
+func (c *Client) Drain(ctx context.Context, req DrainRequest, on func(Event)) error {
+	_, err := c.post(ctx, "/v1/drain", req, on)
+	return err
+}
+
+// Watch calls on for everything that happens in the supervisor, beginning with
+// the last events of the past. It returns nil when the supervisor stops.
+func (c *Client) Watch(ctx context.Context, last int, on func(Event)) error {
+	_, err := c.stream(ctx, http.MethodGet, "/v1/events?last="+strconv.Itoa(last), nil, on)
+	return err
 }
 
 // Stop asks the supervisor to stop, calls on for each event, and returns once
 // everything is stopped and the supervisor has gone. When ctx ends the stop
 // goes on.
 func (c *Client) Stop(ctx context.Context, req StopRequest, on func(Event)) error {
-	_, err := c.stream(ctx, "/v1/stop", req, on)
+	_, err := c.post(ctx, "/v1/stop", req, on)
 	var un *UnreachableError
 	if err != nil && !errors.As(err, &un) {
 		return err
@@ -177,8 +197,13 @@ func (c *Client) waitGone(ctx context.Context) error {
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	return ask[T](ctx, c, http.MethodGet, path)
+}
+
+// ask sends a request without a body and returns its answer.
+func ask[T any](ctx context.Context, c *Client, method, path string) (T, error) {
 	var v T
-	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	resp, err := c.do(ctx, method, path, nil)
 	if err != nil {
 		return v, err
 	}
@@ -189,12 +214,18 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return v, nil
 }
 
-func (c *Client) stream(ctx context.Context, path string, req any, on func(Event)) (*ReloadReport, error) {
+// post sends a long request.
+func (c *Client) post(ctx context.Context, path string, req any, on func(Event)) (*ReloadReport, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a request: %w", err)
 	}
-	resp, err := c.do(ctx, http.MethodPost, path, body)
+	return c.stream(ctx, http.MethodPost, path, body, on)
+}
+
+// stream sends a request and reads its lines to the last.
+func (c *Client) stream(ctx context.Context, method, path string, body []byte, on func(Event)) (*ReloadReport, error) {
+	resp, err := c.do(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}

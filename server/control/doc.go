@@ -11,6 +11,9 @@
 //	GET  /v1/zones                []ZoneStatus
 //	POST /v1/reload ReloadRequest stream of Line, one JSON value a line
 //	POST /v1/stop   StopRequest   stream of Line, one JSON value a line
+//	POST /v1/abort  {}            Aborted
+//	POST /v1/drain  DrainRequest  stream of Line, one JSON value a line
+//	GET  /v1/events?last=N        stream of Line, one JSON value a line
 //
 // Every answer other than 200 has an Error as its body. A stream begins with
 // 200 as soon as the request is understood, so what goes wrong later is in its

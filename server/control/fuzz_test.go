@@ -24,6 +24,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/v1/reload", ``)
 	f.Add("POST", "/v1/stop", `{"kind":"fast"}`)
 	f.Add("POST", "/v1/stop", `{"kind":"fast"}{"kind":"now"}`)
+	f.Add("POST", "/v1/drain", `{"epoch":7,"now":true}`)
+	f.Add("POST", "/v1/abort", `{}`)
+	f.Add("GET", "/v1/events", ``)
 	f.Add("PUT", "/v1/../v1/zones", `[`)
 
 	var t *testing.T // of the input in progress; a fuzz worker runs one at a time
@@ -38,6 +41,12 @@ func FuzzRequest(f *testing.F) {
 		stop: func(ctx context.Context, kind StopKind, _ func(Event)) error {
 			if kind != StopGraceful && kind != StopFast && kind != StopNow {
 				t.Errorf("kind is %q", kind)
+			}
+			return ctx.Err()
+		},
+		drain: func(ctx context.Context, epoch uint32, _ bool, _ func(Event)) error {
+			if epoch == 0 {
+				t.Error("epoch is 0")
 			}
 			return ctx.Err()
 		},

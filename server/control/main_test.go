@@ -85,6 +85,9 @@ type fakeBackend struct {
 	zones  func(context.Context) ([]ZoneStatus, error)
 	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
 	stop   func(context.Context, StopKind, func(Event)) error
+	abort  func(context.Context) (*Aborted, error)
+	drain  func(context.Context, uint32, bool, func(Event)) error
+	watch  func(context.Context, int, func(Event)) error
 }
 
 func (b *fakeBackend) Version() Version {
@@ -117,6 +120,27 @@ func (b *fakeBackend) Stop(ctx context.Context, kind StopKind, emit func(Event))
 		return nil
 	}
 	return b.stop(ctx, kind, emit)
+}
+
+func (b *fakeBackend) Abort(ctx context.Context) (*Aborted, error) {
+	if b.abort == nil {
+		return &Aborted{}, nil
+	}
+	return b.abort(ctx)
+}
+
+func (b *fakeBackend) Drain(ctx context.Context, epoch uint32, now bool, emit func(Event)) error {
+	if b.drain == nil {
+		return nil
+	}
+	return b.drain(ctx, epoch, now, emit)
+}
+
+func (b *fakeBackend) Watch(ctx context.Context, last int, emit func(Event)) error {
+	if b.watch == nil {
+		return nil
+	}
+	return b.watch(ctx, last, emit)
 }
 
 // socketPath returns a path for a control socket, in a directory that may not

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -107,6 +108,9 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/zones", s.zones)
 	route(http.MethodPost, "/v1/reload", s.reload)
 	route(http.MethodPost, "/v1/stop", s.stop)
+	route(http.MethodPost, "/v1/abort", s.abort)
+	route(http.MethodPost, "/v1/drain", s.drain)
+	route(http.MethodGet, "/v1/events", s.events)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, &Error{Code: CodeUsage, Message: "there is no " + r.URL.Path + "; is dnsappctl newer than dnsapp?"})
 	})
@@ -170,15 +174,63 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+func (s *Server) abort(w http.ResponseWriter, r *http.Request) {
+	if err := s.decode(w, r, &struct{}{}); err != nil {
+		s.failWith(w, err)
+		return
+	}
+	s.note(r, "abort")
+	a, err := s.backend.Abort(r.Context())
+	if err != nil {
+		s.failWith(w, err)
+		return
+	}
+	s.answer(w, a)
+}
+
+func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
+	var req DrainRequest
+	if err := s.decode(w, r, &req); err != nil {
+		s.failWith(w, err)
+		return
+	}
+	if req.Epoch == 0 {
+		s.failWith(w, &Error{Code: CodeUsage, Message: "epoch is missing: name the generation whose drain is meant"})
+		return
+	}
+	s.run(w, r, "drain", req.Timeout, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
+		return nil, s.backend.Drain(ctx, req.Epoch, req.Now, emit)
+	})
+}
+
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	last := 0
+	if q := r.URL.Query().Get("last"); q != "" {
+		n, err := strconv.Atoi(q)
+		if err != nil || n < 0 || n > MaxLast {
+			s.failWith(w, &Error{Code: CodeUsage, Message: fmt.Sprintf("last is %q, and must be a whole number from 0 to %d", q, MaxLast)})
+			return
+		}
+		last = n
+	}
+	s.run(w, r, "watch", 0, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
+		return nil, s.backend.Watch(ctx, last, emit)
+	})
+}
+
+// note logs who asked for something that takes effect, or takes long.
+func (s *Server) note(r *http.Request, what string) {
+	peer := peerFrom(r.Context())
+	s.log.Info("control request", "request", what, "uid", peer.Uid, "pid", peer.Pid)
+}
+
 // run runs one long request and streams its events.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, what string, timeout Millis, f func(context.Context, func(Event)) (*ReloadReport, error)) {
 	if timeout < 0 {
 		s.failWith(w, &Error{Code: CodeUsage, Message: "timeout_ms is negative; 0 means no timeout"})
 		return
 	}
-	peer := peerFrom(r.Context())
-	s.log.Info("control request", "request", what, "uid", peer.Uid, "pid", peer.Pid)
-
+	s.note(r, what)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if timeout > 0 {

@@ -235,6 +235,12 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/reload", `{`, 400, "reading the request"},
 		{"POST", "/v1/reload", strings.Repeat(" ", maxBody+1), 400, "too large"},
 		{"POST", "/v1/stop", `{"kind":"quick"}`, 400, `kind is "quick", and must be "graceful", "fast" or "now"`},
+		{"POST", "/v1/abort", `{"epoch":1}`, 400, `unknown field "epoch"`},
+		{"POST", "/v1/drain", `{}`, 400, "epoch is missing"},
+		{"POST", "/v1/drain", `{"epoch":-1}`, 400, "reading the request"},
+		{"GET", "/v1/events?last=-1", "", 400, `last is "-1", and must be a whole number from 0 to 256`},
+		{"GET", "/v1/events?last=257", "", 400, "whole number from 0 to 256"},
+		{"GET", "/v1/events?last=x", "", 400, "whole number"},
 	} {
 		req, err := http.NewRequest(c.method, "http://dnsapp"+c.path, strings.NewReader(c.body))
 		if err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxPending is how many events wait for a client that reads slowly. A
-	// reload makes some ten events and one a second while it drains.
-	maxPending = 256
+	// maxPending is how many events wait for a client that reads slowly: all
+	// past ones at once and as many again. A reload makes some hundred events.
+	maxPending = 2 * MaxLast
 
 	// writeTimeout is how long a client may refuse to take a line.
 	writeTimeout = 10 * time.Second
@@ -38,6 +38,7 @@ type stream struct {
 func newStream(w http.ResponseWriter, gone func()) *stream {
 	s := &stream{rc: http.NewResponseController(w), enc: json.NewEncoder(w), done: make(chan struct{})}
 	s.changed = sync.NewCond(&s.mu)
+	s.enc.SetEscapeHTML(false) // people read it, too
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	go func() {
