@@ -32,7 +32,6 @@ type builder struct {
 
 	order   []int32 // indices of rrs, grouped by node and type: see finish
 	records int
-	rrsets  int
 }
 
 type buildNode struct {

@@ -30,7 +30,6 @@ func (b *builder) layout() (slots int, arena uint64, err error) {
 		n.ref = Ref(arena / refUnit)
 		arena += uint64(pad(nodeName + int(n.nameLen)))
 		b.sets(n, func(rrs []int32) {
-			b.rrsets++
 			arena += uint64(e.setLen(n, rrs))
 		})
 	}
