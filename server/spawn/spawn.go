@@ -3,6 +3,7 @@ package spawn
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -59,6 +60,9 @@ func Start(c Command) (*Process, error) {
 }
 
 func start(c Command) (*Process, error) {
+	if err := closeOnExec(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Args[0], err)
+	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("starting %s: no_new_privs: %w", c.Args[0], err)
 	}
@@ -101,6 +105,32 @@ func start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("starting %s: %w", c.Args[0], err)
 	}
 	return p, nil
+}
+
+// closeOnExec keeps from children whatever this process has inherited itself: a
+// shell, or a service manager, may have left descriptors open across its exec.
+func closeOnExec() error {
+	if unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	return closeOnExecEach() // before Linux 5.11, or under a filter that does not know the call
+}
+
+// firstFD is the first descriptor beyond standard input, output and error, of
+// which every child gets its own.
+const firstFD = 3
+
+func closeOnExecEach() error {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing descriptors: %w", err)
+	}
+	for _, entry := range list {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd >= firstFD {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 func (p *Process) adoptPidfd(fd int) error {
