@@ -297,9 +297,10 @@ func (b *builder) sets(n *buildNode, f func(rrs []int32)) {
 	}
 }
 
-// findNode returns the node that answers for name: its own, or the wildcard that
-// covers it; -1 if there is none in the zone. It works in scratch.
-func (b *builder) findNode(name []byte, scratch *wire.Name) int32 {
+// encloser returns the node of name or, where it has none, of its closest
+// encloser (RFC 4592 3.3.1); -1 for a name that is not in the zone. It leaves
+// name in scratch.
+func (b *builder) encloser(name []byte, scratch *wire.Name) int32 {
 	if scratch.Set(name) != len(name) {
 		return -1
 	}
@@ -307,18 +308,23 @@ func (b *builder) findNode(name []byte, scratch *wire.Name) int32 {
 	if below < 0 || !bytes.Equal(scratch.Suffix(below), b.origin.Bytes()) {
 		return -1
 	}
-	for i := 0; i <= below; i++ {
-		at, _ := b.lookup(scratch.Hash(i), scratch.Suffix(i))
-		if at < 0 {
-			continue
+	for i := range below {
+		if at, _ := b.lookup(scratch.Hash(i), scratch.Suffix(i)); at >= 0 {
+			return at
 		}
-		if i > 0 {
-			if wild, ok := b.wild[at]; ok {
-				return wild
-			}
-			return -1
-		}
+	}
+	return 0
+}
+
+// findNode returns the node that answers for name: its own, or the wildcard that
+// covers it; -1 if there is none in the zone.
+func (b *builder) findNode(name []byte, scratch *wire.Name) int32 {
+	at := b.encloser(name, scratch)
+	if at < 0 || int(b.nodes[at].nameLen) == len(name) {
 		return at
+	}
+	if wild, ok := b.wild[at]; ok {
+		return wild
 	}
 	return -1
 }

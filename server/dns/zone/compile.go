@@ -129,8 +129,8 @@ type Compiled struct {
 // master file (RFC 1035 5) and its includes. The Report is filled as far as it
 // got, also with an error. The error joins an *Error for each thing that is
 // wrong (the first 20) and matches ErrZone, or is that of a file.
-func Compile(origin, file string) (*Compiled, Report, error) {
-	rep := Report{Name: origin}
+func Compile(origin, file string) (c *Compiled, rep Report, err error) {
+	rep.Name = origin
 	o, err := wire.AppendName(nil, []byte(origin), []byte{0})
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: origin: %w", origin, err)
@@ -146,6 +146,7 @@ func Compile(origin, file string) (*Compiled, Report, error) {
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
+	defer func() { rep.Warnings, rep.WarningsDropped = diags.warnings, diags.dropped }()
 	b := newBuilder(o, diags, bytes.Count(data, []byte("\n"))+1, len(data))
 	err = master.Parse(data, file, o, &master.Handler{
 		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open,
@@ -156,7 +157,6 @@ func Compile(origin, file string) (*Compiled, Report, error) {
 		b.finish()
 		b.check()
 	}
-	rep.Warnings, rep.WarningsDropped = diags.warnings, diags.dropped
 	rep.Records, rep.Nodes = b.records, len(b.nodes)
 	if err == nil && len(diags.errs) > 0 {
 		err = errors.Join(append(diags.errs, ErrZone)...)
@@ -168,7 +168,7 @@ func Compile(origin, file string) (*Compiled, Report, error) {
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
-	c := &Compiled{b: b, key: rep.Key, slots: slots, size: headerSize + slots + int(arena)}
+	c = &Compiled{b: b, key: rep.Key, slots: slots, size: headerSize + slots + int(arena)}
 	rep.Size = c.size
 	b.sets(&b.nodes[0], func(rrs []int32) {
 		if r := &b.rrs[rrs[0]]; r.typ == wire.TypeSOA {

@@ -18,8 +18,7 @@ const (
 
 // layout gives every node its Ref and returns the octets of slots and arena.
 func (b *builder) layout() (slots int, arena uint64, err error) {
-	var e encoder
-	e.builder = b
+	e := encoder{builder: b, warn: true}
 	slots = 1 << bits.Len(uint(len(b.nodes)+len(b.nodes)/2))
 	arena = refUnit // Ref 0 means None
 	for i := range b.nodes {
@@ -127,6 +126,9 @@ func (e *encoder) additional(n *buildNode, rrs []int32) []buildAdd {
 		} else {
 			a.node = e.findNode(a.name, &e.scratch)
 		}
+		if e.warn {
+			e.lintTarget(n, &e.rrs[i], a)
+		}
 		if a.node < 0 || e.nodes[a.node].count == 0 {
 			continue
 		}
@@ -216,6 +218,7 @@ type encoder struct {
 	*builder
 	arena   []byte
 	scratch wire.Name
+	warn    bool // about names that additional data was to be found for
 	adds    []buildAdd
 	patches []int
 	places  []int

@@ -267,6 +267,39 @@ func isPolicyTrigger(name, origin []byte) bool {
 	return zz == 0 && len(groups) == 8 || zz == 1 && len(groups) < 8
 }
 
+// lintTarget warns where a record of n leads clients to a host of this zone that
+// has no address, or that is an alias.
+func (e *encoder) lintTarget(n *buildNode, r *buildRR, a buildAdd) {
+	switch r.typ {
+	case wire.TypeNS, wire.TypeMX, wire.TypeSRV:
+	default:
+		return
+	}
+	if a.node >= 0 {
+		host := &e.nodes[a.node]
+		if host.flags&flagCNAME != 0 && host.flags&flagsHidden == 0 {
+			e.diags.warnf(r.pos, "%s is an alias (RFC 2181 10.3)", wire.Text(a.name))
+			return
+		}
+		for _, i := range e.order[host.first : host.first+host.count] {
+			if t := e.rrs[i].typ; t == wire.TypeA || t == wire.TypeAAAA {
+				return
+			}
+		}
+	}
+	at := e.encloser(a.name, &e.scratch)
+	if at < 0 {
+		return // in another zone
+	}
+	above := e.cover(&e.nodes[at])
+	switch {
+	case above.flags&flagCut == 0:
+		e.diags.warnf(r.pos, "%s has no address", wire.Text(a.name))
+	case above == n && r.typ == wire.TypeNS:
+		e.diags.warnf(r.pos, "%s is below the delegation, but has no glue: nobody can find it", wire.Text(a.name))
+	}
+}
+
 // lintServers warns where clients of one address family will find no server of
 // the zone, though the zone has data for that family.
 func (b *builder) lintServers() {

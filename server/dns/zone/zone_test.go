@@ -189,6 +189,40 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What loads, but will not work as meant, is warned about, with its line.
+func TestWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		"@ NS none\n":                          "5: none.z. has no address",
+		"a MX 1 none\n":                        "5: none.z. has no address",
+		"a SRV 1 2 3 b\nb TXT t\n":             "5: b.z. has no address",
+		"a MX 1 b\nb CNAME ns\n":               "5: b.z. is an alias",
+		"a NS ns.a\n":                          "5: ns.a.z. is below the delegation",
+		"d DNAME e\nx.d A 192.0.2.1\n":         "6: x.d.z. is below the DNAME",
+		"c NS ns\nc DNAME e\n":                 "6: DNAME and NS",
+		"k DNSKEY 256 3 5 Zm9v\n":              "5: algorithm RSASHA1",
+		"$ORIGIN x\n A 192.0.2.9\n":            "6: record without an owner",
+		"a NS ns\nb NS ns.a\nc MX 1 ns.a\n":    "", // another zone's hosts
+		"a MX 1 w.w\n*.w A 192.0.2.1\n":        "",
+		"a NS ns.a\nns.a AAAA 2001:db8::1\n":   "3: no name server of the zone has an AAAA",
+		"a NS elsewhere.\na MX 1 elsewhere.\n": "",
+	} {
+		_, rep, err := Compile("z.", write(t, "zone", apexText+text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var got []string
+		for _, w := range rep.Warnings {
+			if !strings.HasPrefix(w.Text, "TTL") {
+				got = append(got, fmt.Sprintf("%d: %s", w.Line, w.Text))
+			}
+		}
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], want)) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // Records that may stand beside a CNAME may.
 func TestCNAMECompanions(t *testing.T) {
 	mustOpen(t, "z.", apexText+"x CNAME y\nx NSEC ns A\nx RRSIG CNAME 8 2 300 1 2 3 z. Zm9v\nx RRSIG NSEC 8 2 300 1 2 3 z. Zm9v\n")

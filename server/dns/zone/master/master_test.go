@@ -130,6 +130,7 @@ func TestRecordDefaults(t *testing.T) {
 	expect(t, "IN 1 IN A 192.0.2.1\nA 1 A 192.0.2.2\n", "IN.z. 1 A 192.0.2.1", "A.z. 1 A 192.0.2.2")
 	expect(t, "a 1 A 192.0.2.1 ; no newline at the end", "a.z. 1 A 192.0.2.1")
 	expect(t, "a 1 A 192.0.2.1\r\n\r\n   ; only a comment\r\nb 1 A 192.0.2.2\r\n", "a.z. 1 A 192.0.2.1", "b.z. 1 A 192.0.2.2")
+	expect(t, "\xef\xbb\xbfa 1 A 192.0.2.1\n", "a.z. 1 A 192.0.2.1")
 	expectError(t, "\n A 192.0.2.1\n", "0:2", "owner")
 	expectError(t, "a A 192.0.2.1\n", "0:1", "TTL")
 	expectError(t, "a 1 A 192.0.2.1 x\n", "0:1", "unexpected")

@@ -40,6 +40,7 @@ type parser struct {
 // this origin (wire form). The error is that of the handler's Record or Open;
 // what is wrong with the text goes to Errorf.
 func Parse(data []byte, path string, origin []byte, h *Handler) error {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
 	p := parser{scanner: scanner{data: data, line: 1}, h: h, path: path, origin: origin, class: wire.ClassIN}
 	p.rdata = make([]byte, 0, 512)
 	p.parse()
