@@ -130,7 +130,7 @@ func (r *running) sample(rate int, length time.Duration, queries []load.Query) (
 	}
 	final := g.Stop(time.Second)
 	if final.Malformed+final.Stray != 0 {
-		return sample{}, fmt.Errorf("wrong answers: %v", final.Exact())
+		return sample{}, fmt.Errorf("wrong answers: %w", final.Exact())
 	}
 	n := after.Answered - before.Answered
 	if n == 0 {
