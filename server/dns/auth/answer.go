@@ -38,8 +38,9 @@ func (l *Lane) answer(dst, query []byte, w *item, set *zone.Set, t counters.Tran
 	default:
 		l.query(q, w, set, t)
 	}
-	if t == counters.TCP && m.tc { // only a record set of nearly 64 KiB can get here
-		m.rcode, m.tc, m.aa = wire.ServFail, false, false
+	if t == counters.TCP && m.tc { // an RRset of nearly 64 KiB: there is no larger transport
+		m.begin(dst, query, q.End, limit)
+		m.rcode = wire.ServFail
 	}
 	if q.EDNS.Present {
 		if m.size()+wire.EDESize > m.limit {

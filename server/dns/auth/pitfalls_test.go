@@ -252,6 +252,21 @@ func TestPitfall11Truncation(t *testing.T) {
 			}
 		}
 	}
+	// Over TCP there is no TC: what no message can hold is an error.
+	var huge strings.Builder
+	huge.WriteString(apex)
+	for i := range 246 {
+		fmt.Fprintf(&huge, "huge TXT %q\n", fmt.Sprintf("%03d", i)+strings.Repeat("x", 250))
+	}
+	h := serve(t, minimal, "z.", huge.String())
+	long := strings.Repeat("a.", 100)
+	if m := h.exchange(question("huge.z.", dns.TypeTXT), counters.TCP); len(m.Answer) != 246 || m.Truncated {
+		t.Errorf("%d records of 246, TC %v", len(m.Answer), m.Truncated)
+	}
+	w := serve(t, minimal, "z.", strings.ReplaceAll(huge.String(), "huge TXT", "*.w TXT"))
+	if m := w.exchange(question(long+"w.z.", dns.TypeTXT).SetEdns0(1232, false), counters.TCP); m.Rcode != dns.RcodeServerFailure || m.Truncated || m.Authoritative || len(m.Answer) != 0 {
+		t.Errorf("no room over TCP: rcode %d, TC %v, %d records", m.Rcode, m.Truncated, len(m.Answer))
+	}
 	// Sibling glue can be left out: it is no reason for TC.
 	if m := s.exchange(question("a.sib.z.", dns.TypeA), counters.UDP); m.Truncated || len(m.Ns) != 13 || len(m.Extra) == 13 {
 		t.Errorf("sibling glue: %v", m)

@@ -49,7 +49,7 @@ func (r *resolver) run(hint zone.Ref) {
 			}
 		case zone.Delegation:
 			// The cut itself has one authoritative type: DS is the parent's.
-			if r.qtype != wire.TypeDS || match.Node.Ref() == r.zone.Apex().Ref() || !r.at(match.Node) {
+			if r.qtype != wire.TypeDS || !r.at(match.Node) {
 				r.referral(match.Node, r.owner+r.name.Len()-len(match.Node.Name()))
 				return
 			}

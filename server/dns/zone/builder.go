@@ -56,13 +56,13 @@ type buildRR struct {
 }
 
 // newBuilder returns a builder with room for records records of together octets
-// octets of text.
+// octets of text. Room that is not used costs address space, not memory.
 func newBuilder(origin []byte, diags *diagnostics, records, octets int) *builder {
 	b := &builder{diags: diags, lastOwner: -1, wild: map[int32]int32{}}
 	b.origin.SetLower(origin)
 	b.rrs = make([]buildRR, 0, records)
 	b.rdata = make([]byte, 0, octets/4+64)
-	b.names = make([]byte, 0, octets/2+wire.MaxName)
+	b.names = make([]byte, 0, octets+wire.MaxName)
 	b.nodes = make([]buildNode, 0, records+1)
 	b.table = make([]uint64, 1<<bits.Len(uint(records+records/2)+1))
 	b.scratch = b.origin

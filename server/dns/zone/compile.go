@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -125,6 +126,10 @@ type Compiled struct {
 	size  int // octets of the image
 }
 
+// largeFile is the octets of a zone file from which on it is worth a garbage
+// collection to have its memory back.
+const largeFile = 16 << 20
+
 // Compile reads the zone with the given origin (presentation form) from a
 // master file (RFC 1035 5) and its includes. The Report is filled as far as it
 // got, also with an error. The error joins an *Error for each thing that is
@@ -151,6 +156,10 @@ func Compile(origin, file string) (c *Compiled, rep Report, err error) {
 	err = master.Parse(data, file, o, &master.Handler{
 		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open,
 	})
+	if len(data) > largeFile {
+		data = nil
+		debug.FreeOSMemory() // the text makes room for the image
+	}
 	rep.Deps = src.deps
 	rep.Key = keyOf(o, rep.Deps)
 	if err == nil && len(diags.errs) == 0 {
