@@ -9,12 +9,8 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/dnsapp/dnsapp/server/control"
-	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/metrics"
-	"github.com/dnsapp/dnsapp/server/mono"
-	"github.com/dnsapp/dnsapp/server/reload"
 )
 
 // listenAdmin binds the address of metrics and health checks.
@@ -70,7 +66,8 @@ func (s *Supervisor) sample() *metrics.Sample {
 		if g == nil {
 			continue
 		}
-		c := metrics.Generation{Epoch: g.Epoch, State: s.stateOf(g).String(), RxOwner: g.Epoch == owner, Workers: len(g.workers), Load: s.serving(g)}
+		c := metrics.Generation{Epoch: g.Epoch, State: s.stateOf(g).String(), RxOwner: g.Epoch == owner, Workers: len(g.workers)}
+		c.Load, _ = s.serving(g)
 		for i, p := range g.workers {
 			if p.proc != nil && s.dir.Worker(int(g.Slot), i).IsReady(g.Epoch, p.proc.PID) {
 				c.Ready++
@@ -84,27 +81,4 @@ func (s *Supervisor) sample() *metrics.Sample {
 		m.Generations = append(m.Generations, c)
 	}
 	return m
-}
-
-// scanMax is the most slots, over all workers, that are scanned for a scrape:
-// about 6 ms of the loop.
-const scanMax = 4 << 20
-
-// serving counts what a generation serves now, from its flow table and its
-// counters, or returns nil where that would hold up a reload.
-func (s *Supervisor) serving(g *generation) *control.Load {
-	if s.state.Phase != reload.PhaseSteady || g.table.Slots()*len(g.workers) > scanMax {
-		return nil
-	}
-	var l control.Load
-	now := mono.Millis()
-	for i := range g.workers {
-		flows, _ := g.table.Scan(i, now)
-		l.Flows += flows
-	}
-	for lane := range g.lanes() {
-		b := s.counters.Block(int(g.Slot), lane)
-		l.TCP += int(b.Load(counters.TCPAccepted) - b.Load(counters.TCPClosed))
-	}
-	return &l
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -338,20 +337,6 @@ func refusal(r *request) string {
 		return "reload refused; nothing was changed"
 	}
 	return "reload refused; nothing was changed: " + r.report.Reason
-}
-
-// problemsOf takes an error of T0 apart, as far as it says where things are
-// wrong.
-func problemsOf(err error) []control.Problem {
-	var list config.Problems
-	if !errors.As(err, &list) {
-		return nil
-	}
-	var out []control.Problem
-	for _, p := range list {
-		out = append(out, control.Problem{File: p.File, Line: p.Line, Key: p.Key, Message: p.Msg, Want: p.Fix})
-	}
-	return out
 }
 
 // stopWaiter is somebody who waits for the end.

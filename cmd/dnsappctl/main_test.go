@@ -39,6 +39,7 @@ type backend struct {
 	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
 	stop   func(context.Context, control.StopKind, func(control.Event)) error
 	status func(context.Context) (*control.Status, error)
+	plan   func() *control.Plan
 	abort  func(context.Context) (*control.Aborted, error)
 	watch  func(context.Context, int, func(control.Event)) error
 }
@@ -133,6 +134,27 @@ func (b *backend) Stop(ctx context.Context, kind control.StopKind, emit func(con
 	}
 	emit(control.Event{Time: day, Step: control.StepSteady, Epoch: 2, Text: "stopping: " + string(kind)})
 	return nil
+}
+
+func (b *backend) Plan(context.Context) (*control.Plan, error) {
+	if b.plan != nil {
+		return b.plan(), nil
+	}
+	drain := &control.DrainPlan{Load: &control.Load{Flows: 12, TCP: 3}, Idle: 400 * ms, UDPIdle: 10 * sec}
+	drain.Forecast(90 * time.Second)
+	return &control.Plan{
+		Accepted: true, ConfigFile: "/etc/dnsapp/dnsapp.yaml", FromEpoch: 2, After: "the reload in progress", Drain: drain,
+		Changes: []control.Change{
+			{Key: "log.level", Old: "info", New: "debug"},
+			{Key: "zones[new.example.]", New: "{name: new.example., file: /etc/dnsapp/zones/new.zone}"},
+		},
+		Zones: []control.ZonePlan{
+			{Name: "new.example.", File: "/etc/dnsapp/zones/new.zone", New: true, Changed: true, Serial: 1, Records: 1},
+			{Name: "example.com.", File: "/etc/dnsapp/zones/example.com.zone", Changed: true, Serial: 2, Records: 35, OldSerial: 1, OldRecords: 33},
+			{Name: "same.example.", File: "/etc/dnsapp/zones/same.zone", Serial: 5, Records: 9, OldSerial: 5, OldRecords: 9},
+		},
+		Kept: 2, Warnings: []control.Problem{{File: "/etc/dnsapp/zones/new.zone", Line: 9, Message: "the TTLs of one set differ"}},
+	}, nil
 }
 
 func (b *backend) Abort(ctx context.Context) (*control.Aborted, error) {
@@ -238,6 +260,18 @@ func TestGolden(t *testing.T) {
 	late := &backend{abort: func(context.Context) (*control.Aborted, error) {
 		return nil, control.Refuse("refused; nothing was changed: too late: the wire is changing hands")
 	}}
+	same := &backend{plan: func() *control.Plan {
+		return &control.Plan{Accepted: true, ConfigFile: "/etc/dnsapp/dnsapp.yaml", FromEpoch: 2, Kept: 1}
+	}}
+	wrong := &backend{plan: func() *control.Plan {
+		return &control.Plan{
+			ConfigFile: "/etc/dnsapp/dnsapp.yaml", FromEpoch: 2,
+			Zones: []control.ZonePlan{{Name: "a.example.", File: "/etc/dnsapp/a.zone", Error: true}},
+			Problems: []control.Problem{
+				{File: "/etc/dnsapp/a.zone", Line: 3, Message: "www: no TTL"}, {Message: "listener dns: udp 127.0.0.1:53 is taken by nsd (pid 7)"},
+			},
+		}
+	}}
 	for _, c := range []struct {
 		name string
 		b    *backend
@@ -251,6 +285,9 @@ func TestGolden(t *testing.T) {
 		{"reload-refused", refused, "reload", exit.Refused},
 		{"reload-aborted", aborted, "reload", exit.Failed},
 		{"reload-draining", draining, "reload --timeout 20ms", exit.Draining},
+		{"dry-run", &backend{}, "reload --dry-run", exit.Done},
+		{"dry-run-same", same, "reload --dry-run", exit.Done},
+		{"dry-run-refused", wrong, "reload --dry-run", exit.Refused},
 		{"abort", &backend{}, "abort", exit.Done},
 		{"abort-refused", late, "abort", exit.Refused},
 		{"drain", &backend{}, "drain 1", exit.Done},
@@ -326,6 +363,7 @@ func TestUsage(t *testing.T) {
 		{"status --no-such-flag", "unknown flag: --no-such-flag\ntry dnsappctl status --help"},
 		{"status -o yaml", "it is text or json"},
 		{"reload --wait forever", "it is done or commit"},
+		{"reload --dry-run --wait commit", "[dry-run wait]"},
 		{"reload --timeout 5", "missing unit"},
 		{"reload --timeout -5s", "--timeout -5s is negative"},
 		{"stop --timeout -5s", "--timeout -5s is negative"},
@@ -349,7 +387,7 @@ func TestUsage(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	for _, c := range []string{"status", "watch", "reload", "abort", "drain 1", "stop", "zone list", "version"} {
+	for _, c := range []string{"status", "watch", "reload", "reload --dry-run", "abort", "drain 1", "stop", "zone list", "version"} {
 		_, errs, code := ctl(t, path, strings.Fields(c)...)
 		if code != exit.Unreachable || !strings.Contains(errs, path) || !strings.Contains(errs, "try dnsapp serve -c FILE") {
 			t.Errorf("%s: code %d: %s", c, code, errs)

@@ -200,7 +200,7 @@ func showReport(w io.Writer, r *control.ReloadReport) {
 	if r.ToEpoch != 0 {
 		fmt.Fprintf(w, ": epoch %d -> %d", r.FromEpoch, r.ToEpoch)
 	}
-	if r.Reason != "" {
+	if r.Reason != "" && len(r.Problems) == 0 { // else it says the same
 		fmt.Fprintf(w, " (%s)", r.Reason)
 	}
 	fmt.Fprintln(w)

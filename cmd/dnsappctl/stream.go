@@ -38,6 +38,7 @@ func (w *wait) Set(s string) error {
 func (a *app) reloadCommand() *cobra.Command {
 	until := wait(control.WaitDone)
 	var timeout time.Duration
+	var dryRun bool
 	c := &cobra.Command{
 		Use:   "reload",
 		Short: "Hand over to a new generation with the new configuration",
@@ -62,12 +63,18 @@ By default the command waits until all of that is done. With --wait commit it
 returns when the new generation has the wire; with --timeout it gives up waiting
 after that long, and exits with 4.
 
+With --dry-run nothing is touched. It prints what would change in the configuration,
+which zones would be compiled (they are, and thrown away, so that what is wrong with
+them shows), and what the old generation would have to finish; it exits with 3 if the
+reload would be refused.
+
 ` + interrupting + `
 
 With -o json each line is one object: {"event": {...}} for every event, then
-{"report": {...}, "error": {...}, "done": true}.
+{"report": {...}, "error": {...}, "done": true}. With --dry-run it is one object.
 
   dnsappctl reload
+  dnsappctl reload --dry-run && dnsappctl reload
   dnsappctl reload --wait commit
   dnsappctl reload --timeout 30s || dnsappctl status
   dnsappctl reload -o json | tail -n 1 | jq .report.gap_ms
@@ -77,12 +84,17 @@ With -o json each line is one object: {"event": {...}} for every event, then
 	}
 	c.Flags().Var(&until, "wait", "what to wait for")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: as long as it takes")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "say what would happen, and touch nothing")
+	c.MarkFlagsMutuallyExclusive("dry-run", "wait")
 	a.complete(c, "wait", string(control.WaitDone), string(control.WaitCommit))
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if timeout < 0 {
 			return fmt.Errorf("--timeout %v is negative", timeout)
 		}
 		a.running = true
+		if dryRun {
+			return a.plan(c.Context(), timeout)
+		}
 		return a.follow(c.Context(), "reload", timeout, func(ctx context.Context, cl *control.Client) (*control.ReloadReport, error) {
 			req := control.ReloadRequest{Wait: control.Wait(until), Timeout: control.Millis(timeout)}
 			return cl.Reload(ctx, req, a.showEvent)

@@ -41,6 +41,10 @@ type Backend interface {
 	// A report may accompany an error, and then says how far the reload came.
 	Reload(ctx context.Context, opts ReloadOptions, emit func(Event)) (*ReloadReport, error)
 
+	// Plan says what a reload would do now. It reads, checks and compiles what a
+	// reload would, and touches nothing.
+	Plan(ctx context.Context) (*Plan, error)
+
 	// Stop stops serving and returns when all workers are gone or ctx ends. A
 	// stop that has begun goes on when ctx ends; a faster kind overtakes a
 	// slower one at once. emit is as for Reload. The process exits afterwards,

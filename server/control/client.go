@@ -129,6 +129,12 @@ func (c *Client) Zones(ctx context.Context) ([]ZoneStatus, error) {
 	return get[[]ZoneStatus](ctx, c, "/v1/zones")
 }
 
+// Plan asks what a reload would do now. That takes as long as zones have to be
+// compiled.
+func (c *Client) Plan(ctx context.Context) (*Plan, error) {
+	return get[*Plan](ctx, c, "/v1/plan")
+}
+
 // Reload asks for a reload, calls on for each of its events and returns its
 // report. An error may come with a report, which then says how far it came.
 // When ctx ends the reload goes on.

@@ -85,6 +85,7 @@ type fakeBackend struct {
 	zones  func(context.Context) ([]ZoneStatus, error)
 	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
 	stop   func(context.Context, StopKind, func(Event)) error
+	plan   func(context.Context) (*Plan, error)
 	abort  func(context.Context) (*Aborted, error)
 	drain  func(context.Context, uint32, bool, func(Event)) error
 	watch  func(context.Context, int, func(Event)) error
@@ -120,6 +121,13 @@ func (b *fakeBackend) Stop(ctx context.Context, kind StopKind, emit func(Event))
 		return nil
 	}
 	return b.stop(ctx, kind, emit)
+}
+
+func (b *fakeBackend) Plan(ctx context.Context) (*Plan, error) {
+	if b.plan == nil {
+		return &Plan{}, nil
+	}
+	return b.plan(ctx)
 }
 
 func (b *fakeBackend) Abort(ctx context.Context) (*Aborted, error) {

@@ -106,6 +106,7 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/version", s.version)
 	route(http.MethodGet, "/v1/status", s.status)
 	route(http.MethodGet, "/v1/zones", s.zones)
+	route(http.MethodGet, "/v1/plan", s.plan)
 	route(http.MethodPost, "/v1/reload", s.reload)
 	route(http.MethodPost, "/v1/stop", s.stop)
 	route(http.MethodPost, "/v1/abort", s.abort)
@@ -135,6 +136,16 @@ func (s *Server) zones(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, orEmpty(zones))
+}
+
+func (s *Server) plan(w http.ResponseWriter, r *http.Request) {
+	s.note(r, "plan") // it may compile zones
+	p, err := s.backend.Plan(r.Context())
+	if err != nil {
+		s.failWith(w, err)
+		return
+	}
+	s.answer(w, p.filled())
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/control"
+)
+
+// located is how a line of an error says where something is wrong: by an
+// absolute path and a line, perhaps after what was being done.
+var located = regexp.MustCompile(`^(?:.*?: )?(/[^:]*):(\d+): (.*)$`)
+
+// problemsOf takes an error of T0 apart: one problem for each thing that is
+// wrong, with its place where that is known. nil for nil.
+func problemsOf(err error) []control.Problem {
+	if err == nil {
+		return nil
+	}
+	var list config.Problems
+	if errors.As(err, &list) {
+		return problems(list)
+	}
+	var out []control.Problem
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		p := control.Problem{Message: line}
+		if m := located.FindStringSubmatch(line); m != nil {
+			if n, err := strconv.Atoi(m[2]); err == nil {
+				p = control.Problem{File: m[1], Line: n, Message: m[3]}
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// problems returns what is wrong with a configuration as the API carries it.
+func problems(list []config.Problem) []control.Problem {
+	var out []control.Problem
+	for _, p := range list {
+		out = append(out, control.Problem{File: p.File, Line: p.Line, Key: p.Key, Message: p.Msg, Want: p.Fix})
+	}
+	return out
+}
