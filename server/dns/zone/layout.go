@@ -14,6 +14,12 @@ const Layout = 1
 // imageMagic opens every image ("dnsappZ1", little endian).
 const imageMagic uint64 = 0x315a707061736e64
 
+// Signed zones need no other shape: octets 14 and 15 of an RRset are free for
+// the length of signatures behind its wire form, so that the answer to a query
+// with DO is the same copy, only longer; and octets 104 to 127 of the header for
+// a table of the nodes in canonical order, in which proofs of non-existence are
+// found.
+
 // The image header. All integers are little endian; offsets are in octets from
 // the start of the image.
 const (

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -209,6 +211,34 @@ func TestOracle(t *testing.T) {
 		if info, ok := byCode[wire.Type(want.Header().Rrtype)]; ok && info.fields != nil && !validRData(info.fields, rdata) {
 			t.Errorf("%q: %x does not have the structure of its type", text, rdata)
 		}
+	}
+}
+
+// Addresses are read as net/netip reads them.
+func TestAddresses(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	good := 0
+	for range 200_000 {
+		var b []byte
+		for range 1 + r.IntN(12) {
+			b = append(b, []string{":", ":", "::", "0", "1", "ffff", "12345", "aB", "1.2.3.4", ".", "255", "256", "%1"}[r.IntN(13)]...)
+		}
+		want, err := netip.ParseAddr(string(b))
+		a6, ok := parseIPv6(b)
+		if is := err == nil && want.Is6() && want.Zone() == ""; ok != is || ok && a6 != want.As16() {
+			t.Fatalf("%q: %v, %x, want %v, %v", b, ok, a6, is, want)
+		}
+		a4, ok4 := parseIPv4(b)
+		// netip refuses leading zeros, which master files have always had.
+		if is := err == nil && want.Is4(); is && (!ok4 || a4 != want.As4()) || ok4 && !is && !bytes.Contains(b, []byte("0")) {
+			t.Fatalf("%q: %v, %x, want %v, %v", b, ok4, a4, is, want)
+		}
+		if ok || ok4 {
+			good++
+		}
+	}
+	if good < 1000 {
+		t.Errorf("only %d addresses were good", good)
 	}
 }
 

@@ -68,7 +68,7 @@ func (p *parser) readField(f field, more bool) (bool, error) {
 		return false, fmt.Errorf("quote inside %q", p.tok)
 	}
 	switch f {
-	case fText, fTextOpt, fTexts, fLong, fTag, fSVCB:
+	case fText, fTextOpt, fTexts, fLong, fTarget, fTag, fSVCB:
 	default:
 		if p.quoted {
 			return false, fmt.Errorf("quoted string %q where none is allowed", p.tok)
@@ -94,7 +94,10 @@ func (p *parser) readField(f field, more bool) (bool, error) {
 		err = p.readText()
 	case fTexts:
 		return p.readTexts()
-	case fLong:
+	case fLong, fTarget:
+		if f == fTarget && len(p.tok) == 0 {
+			return false, errors.New("empty target")
+		}
 		p.rdata, err = appendText(p.rdata, p.tok)
 	case fTag:
 		err = p.readTag()

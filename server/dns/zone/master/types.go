@@ -22,6 +22,7 @@ const (
 	fTextOpt         // one or none
 	fTexts           // rest: one or more
 	fLong            // text without a length octet, to the end of RDATA
+	fTarget          // the same, at least one octet (RFC 7553 4.4)
 	fTag             // CAA property tag (RFC 8659 4.1)
 	fA               //
 	fAAAA            //
@@ -146,7 +147,7 @@ var types = []typeInfo{
 	{name: "MAILB", code: 253, meta: true},
 	{name: "MAILA", code: 254, meta: true},
 	{name: "ANY", code: 255, meta: true},
-	{name: "URI", code: 256, fields: []field{fU16, fU16, fLong}},
+	{name: "URI", code: 256, fields: []field{fU16, fU16, fTarget}},
 	{name: "CAA", code: 257, fields: []field{fU8, fTag, fLong}},
 	{name: "AVC", code: 258, fields: []field{fTexts}},
 	{name: "DOA", code: 259, fields: []field{fU32, fU32, fU8, fText, fBase64Opt}},

@@ -85,7 +85,7 @@ func fieldSize(f field, b []byte) int {
 			return -1
 		}
 		return n
-	case fHex, fBase64, fNSAP, fATMA:
+	case fHex, fBase64, fNSAP, fATMA, fTarget:
 		if len(b) == 0 {
 			return -1
 		}
