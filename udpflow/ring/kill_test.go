@@ -147,7 +147,7 @@ func TestLaneKilledAnywhere(t *testing.T) {
 	var pkt burst.Packet
 	var m Meta
 	next := 0
-	for range 15 {
+	for range 8 {
 		child := startChild(t, region, "lane", nil, next)
 		until := next + 1 + rand.IntN(2_000)
 		deadline := time.Now().Add(time.Minute)
@@ -183,7 +183,7 @@ func TestWorkerKilledAnywhere(t *testing.T) {
 	r, region := sharedRings(t)
 	p := r.Producer(0, 0)
 	pushed, next := 0, 0 // next: the first record of which nobody has reported
-	for round := range 15 {
+	for round := range 10 {
 		pr, pw, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -309,37 +309,67 @@ func TestWake(t *testing.T) {
 // Indices that no peer of ours can have stored lose what the ring holds, and no
 // more: the ends skip, count, and go on.
 func TestHostileIndices(t *testing.T) {
-	for name, damage := range map[string]func(*control){
-		"tail ahead":      func(c *control) { c.Tail.Store(1 << 40) },
-		"tail behind":     func(c *control) { c.Tail.Store(1<<64 - 8) },
-		"tail misaligned": func(c *control) { c.Tail.Store(c.Tail.Load() - 3) },
-		"head ahead":      func(c *control) { c.Head.Store(1 << 40) },
-		"head misaligned": func(c *control) { c.Head.Store(3) },
-		"both at the end": func(c *control) { c.Head.Store(1<<64 - 8); c.Tail.Store(1<<64 - 1) },
+	for name, c := range map[string]struct {
+		damage func(*control)
+		read   int // records before the damage
+	}{
+		"tail ahead":             {func(c *control) { c.Tail.Store(1 << 40) }, 0},
+		"tail a lap ahead":       {func(c *control) { c.Tail.Store(MinBytes + align) }, 0},
+		"tail behind":            {func(c *control) { c.Tail.Store(1<<64 - 8) }, 0},
+		"tail misaligned":        {func(c *control) { c.Tail.Store(c.Tail.Load() - 3) }, 1},
+		"head ahead":             {func(c *control) { c.Head.Store(1 << 40) }, 0},
+		"head misaligned":        {func(c *control) { c.Head.Store(3) }, 2},
+		"head at the last bytes": {func(c *control) { c.Head.Store(MinBytes - 3); c.Tail.Store(MinBytes) }, 0},
+		"both at the end":        {func(c *control) { c.Head.Store(1<<64 - 8); c.Tail.Store(1<<64 - 1) }, 0},
 	} {
 		r := newRings(t, 1, 1, MinBytes)
 		p := r.Producer(0, 0)
 		push(p, 1, 100)
 		push(p, 2, 100)
 		p.Publish()
-		damage(r.view(0, 0).ctl)
-		c := r.Consumer(0, 0)
+		c.damage(r.view(0, 0).ctl)
+		in := r.Consumer(0, 0)
 		var pkt burst.Packet
 		var m Meta
-		for range 10 {
-			c.Next(c.Tail(), &pkt, &m)
+		read := 0
+		for upTo := in.Tail(); in.Next(upTo, &pkt, &m); read++ {
 		}
-		c.Release()
+		if read != c.read || !in.Empty() {
+			t.Errorf("%s: read %d records, empty %v", name, read, in.Empty())
+		}
+		in.Release()
 		p = r.Producer(0, 0) // fenced and respawned
 		if !push(p, 7, 300) {
 			t.Errorf("%s: the ring takes nothing any more", name)
 		}
 		p.Publish()
-		if !c.Next(c.Tail(), &pkt, &m) {
+		if !in.Next(in.Tail(), &pkt, &m) {
 			t.Errorf("%s: the ring gives nothing any more", name)
 			continue
 		}
 		check(t, 7, 300, &pkt, m)
+	}
+}
+
+// A length that our producer would not write is damage even where its bytes exist: more
+// than a datagram, or over the end of the ring.
+func TestHostileLength(t *testing.T) {
+	for name, c := range map[string]struct{ at, length uint64 }{
+		"more than a datagram": {0, burst.MaxPayload + 1},
+		"over the end":         {256<<10 - 2_000, 3_000},
+	} {
+		r := newRings(t, 1, 1, 256<<10)
+		v := r.view(0, 0)
+		v.ctl.Head.Store(c.at)
+		v.ctl.Tail.Store(c.at + 100_000)
+		binary.LittleEndian.PutUint32(v.data[c.at+offLength:], uint32(c.length))
+		binary.LittleEndian.PutUint32(v.data[c.at+offMark:], mark(c.at))
+		in := r.Consumer(0, 0)
+		var pkt burst.Packet
+		var m Meta
+		if in.Next(in.Tail(), &pkt, &m) || in.Damaged() != 1 {
+			t.Errorf("%s: read %d bytes, damage %d", name, len(pkt.Payload), in.Damaged())
+		}
 	}
 }
 

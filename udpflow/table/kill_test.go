@@ -31,7 +31,7 @@ func init() {
 // A process killed at any instant of recording, removing and sweeping hurts nobody
 // else, and leaves no slot that is not claimable a minute later.
 func TestKilledAnywhere(t *testing.T) {
-	for range 15 {
+	for range 8 {
 		tb, r := sharedTable(t)
 		w := newWindow(tb, map[int]entry{1: 0, 6: aged, 9: once, 12: freed, 14: crash})
 		c := startChild(t, r, "busy")
