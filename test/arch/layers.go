@@ -42,6 +42,7 @@ var layers = map[string]layer{
 	"server/counters":     mechanism,
 	"server/directory":    mechanism,
 	"server/exit":         mechanism,
+	"server/grace":        mechanism,
 	"server/mono":         mechanism,
 	"server/shm":          mechanism,
 	"server/spawn":        mechanism,
