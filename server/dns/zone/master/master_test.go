@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -210,6 +212,23 @@ func TestOracle(t *testing.T) {
 		}
 		if info, ok := byCode[wire.Type(want.Header().Rrtype)]; ok && info.fields != nil && !validRData(info.fields, rdata) {
 			t.Errorf("%q: %x does not have the structure of its type", text, rdata)
+		}
+	}
+}
+
+// A number is taken up to its bound, whatever that is.
+func TestParseUint(t *testing.T) {
+	for _, most := range []uint64{0, 1, 3, 9, 10, 255, math.MaxUint16, math.MaxUint32, math.MaxUint64 - 1} {
+		for _, n := range []uint64{0, 1, 7, 9, 10, 99, 255, 256, math.MaxUint32, math.MaxUint32 + 1, math.MaxUint64, most, most + 1} {
+			got, err := parseUint([]byte(strconv.FormatUint(n, 10)), most)
+			if (err == nil) != (n <= most) || err == nil && got != n {
+				t.Errorf("%d, at most %d: %d, %v", n, most, got, err)
+			}
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1x", " 1", "99999999999999999999"} {
+		if n, err := parseUint([]byte(text), math.MaxUint64); err == nil {
+			t.Errorf("%q is %d", text, n)
 		}
 	}
 }

@@ -285,7 +285,7 @@ func parseUint(tok []byte, most uint64) (uint64, error) {
 			return 0, fmt.Errorf("%q is not a number", tok)
 		}
 		d := uint64(c - '0')
-		if n > (most-d)/10 {
+		if n > most/10 || d > most-n*10 {
 			return 0, fmt.Errorf("%q is above %d", tok, most)
 		}
 		n = n*10 + d
