@@ -135,12 +135,12 @@ func TestWorkersHaveNoPrivileges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range strings.FieldsSeq(st["Uid"]) {
+		for id := range strings.FieldsSeq(st["Uid"]) {
 			if id != nobody.Uid {
 				t.Errorf("worker %d: uid %s, want %s", pid, st["Uid"], nobody.Uid)
 			}
 		}
-		for _, id := range strings.FieldsSeq(st["Gid"]) {
+		for id := range strings.FieldsSeq(st["Gid"]) {
 			if id != nobody.Gid {
 				t.Errorf("worker %d: gid %s, want %s", pid, st["Gid"], nobody.Gid)
 			}
