@@ -27,6 +27,7 @@ const (
 	KindCounters  Kind = 4
 	KindZones     Kind = 5
 	KindSecrets   Kind = 6
+	KindCatalog   Kind = 7
 )
 
 // Header states. A crash between Format and Publish leaves stateInitializing
