@@ -97,7 +97,7 @@ func (d *Directory) Open(slot int, epoch uint32, workers, lanes int, sockets []u
 	if st := State(s.State.Load()); st != Free {
 		return fmt.Errorf("opening generation slot %d: it is %v", slot, st)
 	}
-	if workers < 1 || workers > MaxWorkers || lanes < 1 || workers*lanes > MaxLanes {
+	if workers < 1 || workers > MaxWorkers || lanes < 1 || lanes > MaxLanes || workers*lanes > MaxLanes {
 		return fmt.Errorf("opening generation slot %d: %d workers of %d lanes are outside 1..%d workers and %d lanes", slot, workers, lanes, MaxWorkers, MaxLanes)
 	}
 	for i := range s.Sockets {
