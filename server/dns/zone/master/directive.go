@@ -105,7 +105,7 @@ func (p *parser) include() bool {
 	}
 	sub := parser{
 		scanner: scanner{data: data, line: 1}, h: p.h, file: file, path: name, level: p.level + 1,
-		origin: origin, owner: append([]byte(nil), p.owner...), moved: moved, class: p.class,
+		origin: origin, owner: append([]byte(nil), p.owner...), moved: moved,
 		ttl: p.ttl, hasTTL: p.hasTTL, dollar: p.dollar, rdata: p.rdata,
 	}
 	sub.parse()

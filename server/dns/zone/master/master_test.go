@@ -202,7 +202,7 @@ func TestOracle(t *testing.T) {
 		}
 		rdata := buf[len("\x03own\x01z\x00")+10 : n]
 		var got []byte
-		p := parser{scanner: scanner{data: []byte(text), line: 1}, origin: testOrigin, class: wire.ClassIN, h: &Handler{
+		p := parser{scanner: scanner{data: []byte(text), line: 1}, origin: testOrigin, h: &Handler{
 			Record: func(r *Record) error { got = bytes.Clone(r.RData); return nil },
 			Errorf: func(_ Pos, f string, args ...any) { t.Errorf("%q: "+f, append([]any{text}, args...)...) },
 		}}
@@ -280,7 +280,7 @@ g PTR a
 	p := parser{rdata: make([]byte, 0, 512), owner: make([]byte, 0, 256)}
 	if n := testing.AllocsPerRun(100, func() {
 		rdata, owner := p.rdata, p.owner
-		p = parser{scanner: scanner{data: text, line: 1}, h: h, origin: testOrigin, class: wire.ClassIN, rdata: rdata, owner: owner[:0]}
+		p = parser{scanner: scanner{data: text, line: 1}, h: h, origin: testOrigin, rdata: rdata, owner: owner[:0]}
 		p.parse()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

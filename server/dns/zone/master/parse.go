@@ -22,7 +22,6 @@ type parser struct {
 	origin []byte
 	owner  []byte // of the last record; empty: none yet
 	moved  bool   // the origin changed since an owner was stated
-	class  wire.Class
 
 	ttl    uint32 // of $TTL, else of the last record with a TTL
 	hasTTL bool
@@ -41,7 +40,7 @@ type parser struct {
 // what is wrong with the text goes to Errorf.
 func Parse(data []byte, path string, origin []byte, h *Handler) error {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
-	p := parser{scanner: scanner{data: data, line: 1}, h: h, path: path, origin: origin, class: wire.ClassIN}
+	p := parser{scanner: scanner{data: data, line: 1}, h: h, path: path, origin: origin}
 	p.rdata = make([]byte, 0, 512)
 	p.parse()
 	return p.err
@@ -157,7 +156,7 @@ func (p *parser) record() bool {
 		}
 	}
 	if !hasClass {
-		p.rec.Class = p.class
+		p.rec.Class = wire.ClassIN
 	}
 	p.rdata = p.rdata[:0]
 	if !p.readRData(typ) {
