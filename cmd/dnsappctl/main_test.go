@@ -39,6 +39,7 @@ type backend struct {
 	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
 	stop   func(context.Context, control.StopKind, func(control.Event)) error
 	status func(context.Context) (*control.Status, error)
+	flow   func(control.FlowQuery) (*control.FlowAnswer, error)
 	plan   func() *control.Plan
 	abort  func(context.Context) (*control.Aborted, error)
 	watch  func(context.Context, int, func(control.Event)) error
@@ -157,6 +158,39 @@ func (b *backend) Plan(context.Context) (*control.Plan, error) {
 	}, nil
 }
 
+func (b *backend) ExplainFlow(_ context.Context, q control.FlowQuery) (*control.FlowAnswer, error) {
+	if b.flow != nil {
+		return b.flow(q)
+	}
+	if q.Transport == "tcp" {
+		return &control.FlowAnswer{Transport: "tcp", Remote: q.Remote, Flows: []control.Flow{{
+			Local: netip.MustParseAddrPort("127.0.0.1:5353"), Listener: "dns", Service: "dns", Affinity: "none", Reader: 2, State: "ESTABLISHED",
+			Owner:   &control.FlowOwner{Epoch: 2, State: "active", PID: 20},
+			Verdict: "served by worker 0 of epoch 2, to its end",
+		}}}, nil
+	}
+	return &control.FlowAnswer{Transport: "udp", Remote: q.Remote, Flows: []control.Flow{
+		{
+			Local: netip.MustParseAddrPort("127.0.0.1:5353"), Listener: "dns", Service: "dns", Affinity: "none", Reader: 2,
+			Verdict: "served by whichever worker of epoch 2 reads it",
+			Rules: []control.FlowRule{
+				{Epoch: 2, Decides: true, Reached: true, Text: "affinity none: no flow is recorded, the reader serves every datagram"},
+			},
+		},
+		{
+			Local: netip.MustParseAddrPort("127.0.0.1:5399"), Listener: "who", Service: "identify", Affinity: "flow", Reader: 2,
+			Owner:   &control.FlowOwner{Epoch: 1, State: "draining", Worker: 1, Age: 130 * ms, Packets: 255, AtLeast: true},
+			Verdict: "forwarded to worker 1 of epoch 1",
+			Rules: []control.FlowRule{
+				{Rule: 1, Reached: true, Text: "not a QUIC listener"},
+				{Rule: 2, Epoch: 2, Reached: true, Text: "not in its table"},
+				{Rule: 3, Epoch: 1, Reached: true, Decides: true, Text: "alive: worker 1, 255 packets or more, the last one 130ms ago; it publishes, so its flows are forwarded to it"},
+				{Rule: 4, Epoch: 2, Text: "whoever reads it serves it and records the flow"},
+			},
+		},
+	}}, nil
+}
+
 func (b *backend) Abort(ctx context.Context) (*control.Aborted, error) {
 	if b.abort != nil {
 		return b.abort(ctx)
@@ -272,6 +306,9 @@ func TestGolden(t *testing.T) {
 			},
 		}
 	}}
+	nowhere := &backend{flow: func(q control.FlowQuery) (*control.FlowAnswer, error) {
+		return nil, control.Refuse("nothing serves %s %v; dnsappctl status lists the listeners", q.Transport, q.Local)
+	}}
 	for _, c := range []struct {
 		name string
 		b    *backend
@@ -288,6 +325,9 @@ func TestGolden(t *testing.T) {
 		{"dry-run", &backend{}, "reload --dry-run", exit.Done},
 		{"dry-run-same", same, "reload --dry-run", exit.Done},
 		{"dry-run-refused", wrong, "reload --dry-run", exit.Refused},
+		{"explain-flow", &backend{}, "explain flow 127.0.0.1:40001", exit.Done},
+		{"explain-flow-tcp", &backend{}, "explain flow --tcp 127.0.0.1:40001", exit.Done},
+		{"explain-flow-refused", nowhere, "explain flow --local [::1]:99 [::1]:40001", exit.Refused},
 		{"abort", &backend{}, "abort", exit.Done},
 		{"abort-refused", late, "abort", exit.Refused},
 		{"drain", &backend{}, "drain 1", exit.Done},
@@ -315,7 +355,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "watch", "reload", "abort", "drain", "stop", "zone", "zone list", "version"} {
+	for _, c := range []string{"", "status", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -354,7 +394,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, completion, drain, reload, status, stop, version, watch, zone"},
+		{"", "needs a command: abort, completion, drain, explain, reload, status, stop, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list"},
@@ -368,6 +408,12 @@ func TestUsage(t *testing.T) {
 		{"reload --timeout -5s", "--timeout -5s is negative"},
 		{"stop --timeout -5s", "--timeout -5s is negative"},
 		{"stop --fast --now", "[fast now]"},
+		{"explain", "needs a command: flow"},
+		{"explain flow", "accepts 1 arg(s), received 0"},
+		{"explain flow 192.0.2.1", `"192.0.2.1" is no address with a port`},
+		{"explain flow 192.0.2.1:0", `"192.0.2.1:0" is no address with a port`},
+		{"explain flow 192.0.2.1:7 --local host:53", `--local: "host:53" is no address with a port`},
+		{"explain flow 192.0.2.1:7 --tcp --udp", "[tcp udp]"},
 		{"watch --last 257", "--last 257 is not from 0 to 256"},
 		{"watch --last -1", "--last -1 is not from 0 to 256"},
 		{"abort 2", `unknown command "2"`},

@@ -60,6 +60,7 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl reload          hand over to a new generation with the new configuration
   dnsappctl abort           give up the reload in progress
   dnsappctl drain EPOCH     follow the drain of a generation, or end it
+  dnsappctl explain flow    which worker serves a client, and why
   dnsappctl stop            finish what is under way, then exit
 
 With -o json the output is JSON for scripts: one object for a question, one
@@ -81,7 +82,7 @@ the last object on standard output:
 	root.AddCommand(
 		a.statusCommand(), a.watchCommand(),
 		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.stopCommand(),
-		a.zoneCommand(), a.versionCommand(),
+		a.explainCommand(), a.zoneCommand(), a.versionCommand(),
 	)
 	return root
 }

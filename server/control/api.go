@@ -45,6 +45,9 @@ type Backend interface {
 	// reload would, and touches nothing.
 	Plan(ctx context.Context) (*Plan, error)
 
+	// ExplainFlow says who serves the flow of a client, and why.
+	ExplainFlow(ctx context.Context, q FlowQuery) (*FlowAnswer, error)
+
 	// Stop stops serving and returns when all workers are gone or ctx ends. A
 	// stop that has begun goes on when ctx ends; a faster kind overtakes a
 	// slower one at once. emit is as for Reload. The process exits afterwards,

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"time"
@@ -133,6 +134,15 @@ func (c *Client) Zones(ctx context.Context) ([]ZoneStatus, error) {
 // compiled.
 func (c *Client) Plan(ctx context.Context) (*Plan, error) {
 	return get[*Plan](ctx, c, "/v1/plan")
+}
+
+// ExplainFlow asks who serves the flow of a client.
+func (c *Client) ExplainFlow(ctx context.Context, q FlowQuery) (*FlowAnswer, error) {
+	v := url.Values{"transport": {q.Transport}, "remote": {q.Remote.String()}}
+	if q.Local.IsValid() {
+		v.Set("local", q.Local.String())
+	}
+	return get[*FlowAnswer](ctx, c, "/v1/flow?"+v.Encode())
 }
 
 // Reload asks for a reload, calls on for each of its events and returns its

@@ -85,6 +85,7 @@ type fakeBackend struct {
 	zones  func(context.Context) ([]ZoneStatus, error)
 	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
 	stop   func(context.Context, StopKind, func(Event)) error
+	flow   func(context.Context, FlowQuery) (*FlowAnswer, error)
 	plan   func(context.Context) (*Plan, error)
 	abort  func(context.Context) (*Aborted, error)
 	drain  func(context.Context, uint32, bool, func(Event)) error
@@ -121,6 +122,13 @@ func (b *fakeBackend) Stop(ctx context.Context, kind StopKind, emit func(Event))
 		return nil
 	}
 	return b.stop(ctx, kind, emit)
+}
+
+func (b *fakeBackend) ExplainFlow(ctx context.Context, q FlowQuery) (*FlowAnswer, error) {
+	if b.flow == nil {
+		return &FlowAnswer{}, nil
+	}
+	return b.flow(ctx, q)
 }
 
 func (b *fakeBackend) Plan(ctx context.Context) (*Plan, error) {

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -106,6 +108,7 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/version", s.version)
 	route(http.MethodGet, "/v1/status", s.status)
 	route(http.MethodGet, "/v1/zones", s.zones)
+	route(http.MethodGet, "/v1/flow", s.flow)
 	route(http.MethodGet, "/v1/plan", s.plan)
 	route(http.MethodPost, "/v1/reload", s.reload)
 	route(http.MethodPost, "/v1/stop", s.stop)
@@ -136,6 +139,35 @@ func (s *Server) zones(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, orEmpty(zones))
+}
+
+func (s *Server) flow(w http.ResponseWriter, r *http.Request) {
+	q, err := flowQuery(r.URL.Query())
+	if err != nil {
+		s.failWith(w, err)
+		return
+	}
+	a, err := s.backend.ExplainFlow(r.Context(), q)
+	if err != nil {
+		s.failWith(w, err)
+		return
+	}
+	s.answer(w, a.filled())
+}
+
+// flowQuery reads a FlowQuery. Its errors are *Error with CodeUsage.
+func flowQuery(v url.Values) (FlowQuery, error) {
+	q := FlowQuery{Transport: v.Get("transport")}
+	for name, dst := range map[string]*netip.AddrPort{"remote": &q.Remote, "local": &q.Local} {
+		if text := v.Get(name); text != "" {
+			ap, err := netip.ParseAddrPort(text)
+			if err != nil {
+				return q, &Error{Code: CodeUsage, Message: fmt.Sprintf("%s %q is no address with a port", name, text)}
+			}
+			*dst = ap
+		}
+	}
+	return q, q.check()
 }
 
 func (s *Server) plan(w http.ResponseWriter, r *http.Request) {

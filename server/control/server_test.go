@@ -241,6 +241,13 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/events?last=-1", "", 400, `last is "-1", and must be a whole number from 0 to 256`},
 		{"GET", "/v1/events?last=257", "", 400, "whole number from 0 to 256"},
 		{"GET", "/v1/events?last=x", "", 400, "whole number"},
+		{"GET", "/v1/flow", "", 400, `transport is "", and must be udp or tcp`},
+		{"GET", "/v1/flow?transport=udp", "", 400, "remote is missing"},
+		{"GET", "/v1/flow?transport=udp&remote=192.0.2.1", "", 400, `remote "192.0.2.1" is no address with a port`},
+		{"GET", "/v1/flow?transport=udp&remote=192.0.2.1:0", "", 400, "remote is missing"},
+		{"GET", "/v1/flow?transport=udp&remote=192.0.2.1:7&local=127.0.0.1:0", "", 400, "local has no port"},
+		{"GET", "/v1/flow?transport=udp&remote=192.0.2.1:7&local=0.0.0.0:53", "", 400, "local 0.0.0.0:53 is no address that a client asks"},
+		{"GET", "/v1/flow?transport=udp&remote=192.0.2.1:7&local=[::1]:53", "", 400, "of different families"},
 	} {
 		req, err := http.NewRequest(c.method, "http://dnsapp"+c.path, strings.NewReader(c.body))
 		if err != nil {
