@@ -223,9 +223,6 @@ func (m *machine) workerReady(e WorkerReady) bool {
 	if e.Worker < 0 || !s.Workers.Has(e.Worker) {
 		return false
 	}
-	if e.Gen == m.Active && m.takingWire() && m.Phase != PhaseAsking {
-		return true // every worker that was down is fenced
-	}
 	s.Up |= OneWorker(e.Worker)
 	switch {
 	case e.Gen == m.Next && m.Phase == PhaseStarting && s.Up == s.Workers:

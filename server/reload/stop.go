@@ -72,18 +72,27 @@ func (m *machine) stopTimer() Timer {
 	return TimerStopFast
 }
 
-// reapAll ends every generation without further ado.
+// reapAll ends every generation without further ado. The rx owner is last: as
+// long as it counts as live nobody else reads.
 func (m *machine) reapAll(reason string) {
 	for i := range m.Slots {
-		s := &m.Slots[i]
-		switch {
-		case s.Stage == StageFree || s.Stage == StageReaping && s.Signal >= SignalTerm:
-		case s.Stage == StageReaping:
-			m.signal(s, SignalTerm)
-		default:
-			m.explain(s, reason)
-			m.enterReaping(s, SignalTerm)
+		if s := &m.Slots[i]; s.Stage != StageFree && s.Epoch != m.Active.Epoch {
+			m.reap(s, reason)
 		}
+	}
+	if s := m.slot(m.Active); s != nil {
+		m.reap(s, reason)
+	}
+}
+
+// reap ends one generation, or hurries the end that it has begun.
+func (m *machine) reap(s *Slot, reason string) {
+	switch {
+	case s.Stage != StageReaping:
+		m.explain(s, reason)
+		m.enterReaping(s, SignalTerm)
+	case s.Signal < SignalTerm:
+		m.signal(s, SignalTerm)
 	}
 }
 

@@ -256,6 +256,9 @@ func (md *model) carryOut(w *world, e Effect) error {
 		if _, err := w.at(e.Gen); err != nil {
 			return err
 		}
+		if next := w.m.Slots[e.Gen.Slot]; next.Up != next.Workers {
+			return errors.New("it is not whole")
+		}
 		kind := opFlipLost
 		if w.owner.park || md.defects.blindFlip {
 			w.owner = ownerWord{epoch: e.Gen.Epoch}
@@ -288,7 +291,7 @@ func (md *model) carryOutFor(w *world, e Effect) error {
 			g.workers[i].life = starting
 		}
 	case RespawnWorker:
-		if g.signalled || !owns {
+		if g.signalled || !owns || w.m.Phase == PhaseStopping {
 			return errors.New("it is ending, or does not own the wire")
 		}
 		if p := &g.workers[e.Worker]; p.life == up && p.doom == NoSignal && !p.off {
@@ -628,15 +631,9 @@ func (w *world) check(blind bool) error {
 		return errors.New("what is being prepared is for nobody")
 	}
 	starts := 0
-	for i, s := range w.m.Slots {
+	for _, s := range w.m.Slots {
 		if s.Stage == StageStarting {
 			starts++
-		}
-		if (s.Stage == StageFree) != (w.gens[i].epoch == 0) || s.Epoch != w.gens[i].epoch {
-			return fmt.Errorf("slot %d is %v with epoch %d, and holds epoch %d", i, s.Stage, s.Epoch, w.gens[i].epoch)
-		}
-		if s.Up&^s.Workers != 0 {
-			return fmt.Errorf("slot %d: %v are up of %v", i, s.Up, s.Workers)
 		}
 	}
 	if starts > 1 {
@@ -649,10 +646,48 @@ func (w *world) check(blind bool) error {
 		w.m.Phase != PhaseFlipping && w.owner.epoch != active.Epoch {
 		return fmt.Errorf("epoch %d is active, epoch %d owns the wire", active.Epoch, w.owner.epoch)
 	}
-	if w.exited && w.gens != ([MaxSlots]gen{}) {
-		return errors.New("exited with generations left")
+	if w.exited && (w.gens != ([MaxSlots]gen{}) || heldIDs(&w.m) != (idSet{})) {
+		return errors.New("exited with generations or requests left")
+	}
+	if w.m.Lapses > MaxRetries+1 {
+		return errors.New("too many lapses")
+	}
+	for i := range w.gens {
+		if err := w.checkSlot(i); err != nil {
+			return fmt.Errorf("slot %d: %w", i, err)
+		}
 	}
 	return w.untouched()
+}
+
+// marks are what the directory says of a generation in each stage.
+var marks = [...]directory.State{
+	StageFree: directory.Free, StageStarting: directory.Starting, StageActive: directory.Active,
+	StageDraining: directory.Draining, StageHanding: directory.Leaving, StageReleasing: directory.Leaving,
+	StageReaping: directory.Leaving,
+}
+
+// checkSlot tests that the machine and the world agree on a slot.
+func (w *world) checkSlot(i int) error {
+	s, g := &w.m.Slots[i], &w.gens[i]
+	if s.Epoch != g.epoch {
+		return fmt.Errorf("%v with epoch %d, and holds epoch %d", s.Stage, s.Epoch, g.epoch)
+	}
+	if g.mark != marks[s.Stage] && w.m.Phase != PhaseFlipping {
+		return fmt.Errorf("%v, and marked %v", s.Stage, g.mark)
+	}
+	if s.Up&^s.Workers != 0 {
+		return fmt.Errorf("%v are up of %v", s.Up, s.Workers)
+	}
+	if w.m.Phase == PhaseStopping && w.m.Stop == StopNow && g.epoch != 0 && !g.signalled {
+		return errors.New("to end now, and nobody told it")
+	}
+	for j, p := range g.workers {
+		if s.Stage == StageDraining && !s.Up.Has(j) && p.header == publishing {
+			return fmt.Errorf("worker %d is down, and flows are forwarded to it", j)
+		}
+	}
+	return nil
 }
 
 // untouched tests that a generation that owns the wire is as if there had been
