@@ -33,6 +33,7 @@ type generation struct {
 	rings    map[int]*ringRegion // those its lanes fill, by the slot whose workers empty them
 	ending   bool                // SignalWorkers was ordered: nothing is respawned
 	deadline time.Time           // end of its drain. Valid iff draining
+	request  *request            // the reload that replaces it, nil: none has tried
 
 	drainOrder uint32 // of the AskDrain that waits, 0: none
 	drainAsked []uint32

@@ -19,9 +19,7 @@ func (s *Supervisor) openWindow(name reload.Generation) {
 	if g == nil {
 		return
 	}
-	if r := s.following; r != nil {
-		s.beginWindow(r, g)
-	}
+	s.replaces(g)
 	g.window = s.dir.NewWindow()
 	s.dir.SetWindow(int(g.Slot), g.window)
 	for i := range g.workers {

@@ -183,6 +183,9 @@ func (s *Supervisor) spawnAll(f reload.SpawnWorkers) {
 	}
 	if f.Mode == reload.Restart {
 		// The plain way: it reads as soon as it runs, whoever else does.
+		if old := s.generation(s.state.Active); old != nil {
+			s.replaces(old)
+		}
 		s.dir.SetState(int(g.Slot), directory.Active)
 		if err := s.sockets.listen(g.uses); err != nil {
 			s.log.Error("listening", "epoch", g.Epoch, "error", err)

@@ -108,7 +108,14 @@ func (r *request) endStep(now time.Time) {
 // transition carries out LogTransition.
 func (s *Supervisor) transition(f reload.LogTransition) {
 	if f.To == reload.PhasePreparing {
-		s.following = s.requests[s.state.Request]
+		s.current = s.requests[s.state.Request]
+	}
+	r := s.current
+	var old *generation // which r has replaced, where f is about it
+	if _, ok := f.To.(reload.Stage); ok {
+		if g := s.generation(f.Gen); g != nil && g.request != nil && g.request.report.ToEpoch != 0 {
+			r, old = g.request, g
+		}
 	}
 	args := []any{"from", f.From.String(), "to", f.To.String()}
 	if f.Gen.Epoch != 0 {
@@ -117,7 +124,6 @@ func (s *Supervisor) transition(f reload.LogTransition) {
 	if f.Reason != "" {
 		args = append(args, "reason", f.Reason)
 	}
-	r := s.following
 	if r != nil {
 		args = append(args, "reload", r.id, "elapsed", time.Since(r.began).Round(time.Microsecond))
 	}
@@ -139,7 +145,7 @@ func (s *Supervisor) transition(f reload.LogTransition) {
 	case reload.Stage:
 		s.log.Info("generation", args...)
 		switch {
-		case r == nil || r.old == nil || r.old.Epoch != f.Gen.Epoch:
+		case old == nil:
 			s.tell(r, false, f.Gen.Epoch, fmt.Sprintf("epoch %d %s", f.Gen.Epoch, text))
 		case to == reload.StageHanding || to == reload.StageReleasing || to == reload.StageReaping:
 			if to != reload.StageReleasing && r.step != control.StepRelease {
@@ -150,15 +156,30 @@ func (s *Supervisor) transition(f reload.LogTransition) {
 	}
 }
 
-// beginWindow notes where the counters stand when a reload opens its window.
-func (s *Supervisor) beginWindow(r *request, old *generation) {
-	r.old = old
-	r.before = s.ledger()
+// replaces notes that the reload in progress is about to replace old, and where
+// the counters stand.
+func (s *Supervisor) replaces(old *generation) {
+	if r := s.current; r != nil {
+		old.request, r.old = r, old
+		r.before = s.ledger()
+	}
+}
+
+// underway returns the latest reload that has not ended, nil if there is none.
+func (s *Supervisor) underway() *request {
+	r := s.current
+	for _, g := range s.gens {
+		if g != nil && g.request != nil && (r == nil || g.request.began.After(r.began)) {
+			r = g.request
+		}
+	}
+	return r
 }
 
 // commitRequest notes the commit of r.
 func (s *Supervisor) commitRequest(r *request) {
 	r.report.ToEpoch = s.state.Active.Epoch
+	s.current = nil
 	close(r.committed)
 	if r.old != nil {
 		s.enter(r, control.StepDrain, r.old.Epoch, fmt.Sprintf("committed: epoch %d owns the wire", r.report.ToEpoch))
@@ -168,7 +189,7 @@ func (s *Supervisor) commitRequest(r *request) {
 // noteDrainStart fills in what the old generation had when its drain began:
 // its first reports are complete.
 func (s *Supervisor) noteDrainStart(g *generation) {
-	if r := s.following; r != nil && r.old == g && !r.drainKnown {
+	if r := g.request; r != nil && !r.drainKnown {
 		r.drainKnown = true
 		r.report.DrainStart = s.load(g)
 	}
@@ -179,8 +200,8 @@ const drainNewsInterval = time.Second
 
 // noteDrain tells what the drain of g waits for.
 func (s *Supervisor) noteDrain(g *generation) {
-	r := s.following
-	if r == nil || r.old != g || time.Since(r.drainTold) < drainNewsInterval {
+	r := g.request
+	if r == nil || time.Since(r.drainTold) < drainNewsInterval {
 		return
 	}
 	r.drainTold = time.Now()
@@ -223,8 +244,13 @@ func (s *Supervisor) reported(f reload.Report) {
 			return
 		}
 	}
-	if s.following == r {
-		s.following = nil
+	if s.current == r {
+		s.current = nil
+	}
+	for _, g := range s.gens {
+		if g != nil && g.request == r {
+			g.request = nil
+		}
 	}
 	r.finish(s, f)
 	for _, j := range r.joined {

@@ -60,7 +60,7 @@ type Supervisor struct {
 
 	nextRequest uint64
 	requests    map[uint64]*request
-	following   *request // the reload whose steps are being timed
+	current     *request // the reload that has not committed yet, nil: none
 	lastReport  *control.ReloadReport
 	outcomes    map[control.Outcome]uint64
 	respawned   uint64
