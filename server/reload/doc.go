@@ -25,6 +25,15 @@
 // to one worker process is told in order: WorkerReady, WorkerExited, and
 // nothing of it after the Fenced or ProcessesGone that covers it.
 //
-// A worker that is down stays in its Slot as a missing bit of Up. It was either
-// handed to RespawnWorker, or fenced.
+// A worker that is down is a missing bit of its slot's Up. It was handed to
+// RespawnWorker, or it was fenced, or it died while the wire was being taken
+// from its generation: then nobody joins the readers before the outcome is
+// known, and an abort brings it back.
+//
+// # Tests
+//
+// The walk visits every state that the machine, the owner word, the lanes and
+// the processes can get into together, with at most two faults at any time in
+// any order; what it has seen of the machine is drawn in machine.mmd. The
+// transcripts in testdata show each path, event by event.
 package reload

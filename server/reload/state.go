@@ -230,9 +230,6 @@ func OneWorker(i int) WorkerSet { return 1 << i }
 // Has reports whether worker i is in the set.
 func (w WorkerSet) Has(i int) bool { return w>>i&1 != 0 }
 
-// Len returns the number of workers in the set.
-func (w WorkerSet) Len() int { return bits.OnesCount64(uint64(w)) }
-
 // All iterates over the indices in the set, ascending.
 func (w WorkerSet) All() func(yield func(int) bool) {
 	return func(yield func(int) bool) {
