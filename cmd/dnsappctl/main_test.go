@@ -39,6 +39,7 @@ type backend struct {
 	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
 	stop   func(context.Context, control.StopKind, func(control.Event)) error
 	status func(context.Context) (*control.Status, error)
+	loads  int // how often Traffic was asked
 	flow   func(control.FlowQuery) (*control.FlowAnswer, error)
 	plan   func() *control.Plan
 	abort  func(context.Context) (*control.Aborted, error)
@@ -156,6 +157,34 @@ func (b *backend) Plan(context.Context) (*control.Plan, error) {
 		},
 		Kept: 2, Warnings: []control.Problem{{File: "/etc/dnsapp/zones/new.zone", Line: 9, Message: "the TTLs of one set differ"}},
 	}, nil
+}
+
+// Traffic counts on by a fixed amount every half second of its own clock: a
+// reload from epoch 1 to 2 begins between the first two samples.
+func (b *backend) Traffic(context.Context) (*control.Traffic, error) {
+	n := uint64(b.loads)
+	b.loads++
+	t := &control.Traffic{
+		Name: "edge-1", Time: day.Add(time.Duration(n) * 500 * time.Millisecond), Uptime: 3661 * sec, Step: control.StepSteady,
+		Total: control.Counts{Received: 9000 + n*6172, Served: 8900 + n*6100, Forwarded: n * 70, Dropped: 100 + n*2, Ring: n * 70, KernelDropped: 3, Messages: n},
+		Generations: []control.GenerationTraffic{{
+			Epoch: 1, State: "active", RxOwner: true, Workers: 2, Ready: 2, Load: &control.Load{Flows: 12, TCP: 3}, Counts: control.Counts{Received: 9000, Served: 8900, Dropped: 100},
+		}},
+		Recent: []control.Event{{Time: day, Kind: control.KindRequest, Reload: 2, Text: "reload 2 is wanted (graceful)"}},
+	}
+	if n == 0 {
+		return t, nil
+	}
+	drain := &control.Drain{Flows: 12, Idle: 40 * ms, TCP: 3, DeadlineLeft: 31 * sec}
+	drain.Reason = drain.Describe()
+	old := &t.Generations[0]
+	old.State, old.RxOwner, old.Load, old.Drain = "draining", false, nil, drain
+	old.Counts.Ring += n * 70
+	t.Step, t.Reload, t.Elapsed = control.StepDrain, 2, 450*ms
+	t.Generations = append([]control.GenerationTraffic{{
+		Epoch: 2, State: "active", RxOwner: true, Workers: 2, Ready: 1, Counts: control.Counts{Received: n * 6172, Served: n * 6100, Forwarded: n * 70, Dropped: n * 2, Messages: n},
+	}}, t.Generations...)
+	return t, nil
 }
 
 func (b *backend) ExplainFlow(_ context.Context, q control.FlowQuery) (*control.FlowAnswer, error) {
@@ -328,6 +357,7 @@ func TestGolden(t *testing.T) {
 		{"explain-flow", &backend{}, "explain flow 127.0.0.1:40001", exit.Done},
 		{"explain-flow-tcp", &backend{}, "explain flow --tcp 127.0.0.1:40001", exit.Done},
 		{"explain-flow-refused", nowhere, "explain flow --local [::1]:99 [::1]:40001", exit.Refused},
+		{"top", &backend{}, "top --once --interval 10ms", exit.Done},
 		{"abort", &backend{}, "abort", exit.Done},
 		{"abort-refused", late, "abort", exit.Refused},
 		{"drain", &backend{}, "drain 1", exit.Done},
@@ -355,7 +385,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "version"} {
+	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -394,7 +424,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, completion, drain, explain, reload, status, stop, version, watch, zone"},
+		{"", "needs a command: abort, completion, drain, explain, reload, status, stop, top, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list"},
@@ -408,6 +438,7 @@ func TestUsage(t *testing.T) {
 		{"reload --timeout -5s", "--timeout -5s is negative"},
 		{"stop --timeout -5s", "--timeout -5s is negative"},
 		{"stop --fast --now", "[fast now]"},
+		{"top --interval 1ms", "--interval 1ms is shorter than 10ms"},
 		{"explain", "needs a command: flow"},
 		{"explain flow", "accepts 1 arg(s), received 0"},
 		{"explain flow 192.0.2.1", `"192.0.2.1" is no address with a port`},
@@ -433,7 +464,7 @@ func TestUsage(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	for _, c := range []string{"status", "watch", "reload", "reload --dry-run", "abort", "drain 1", "stop", "zone list", "version"} {
+	for _, c := range []string{"status", "top", "watch", "reload", "reload --dry-run", "abort", "drain 1", "stop", "zone list", "version"} {
 		_, errs, code := ctl(t, path, strings.Fields(c)...)
 		if code != exit.Unreachable || !strings.Contains(errs, path) || !strings.Contains(errs, "try dnsapp serve -c FILE") {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -548,6 +579,71 @@ func TestCompleteDrain(t *testing.T) {
 	out, _, code := ctl(t, serve(t, &backend{}), "__complete", "drain", "")
 	if want := "1\t3 UDP flows, newest idle 4.1 s; deadline in 31 s\n:4\n"; code != exit.Done || out != want {
 		t.Errorf("code %d: %q, want %q", code, out, want)
+	}
+}
+
+// Frames follow each other until Ctrl-C, which is how top is meant to end.
+func TestTop(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		r, w := io.Pipe()
+		var lines []string
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			for in := bufio.NewScanner(r); in.Scan(); {
+				if lines = append(lines, in.Text()); len(lines) == 20 {
+					interrupt()
+				}
+			}
+		})
+		a := &app{out: w, err: io.Discard, env: environment(serve(t, &backend{}))}
+		if code := a.run(ctx, []string{"top", "--interval", "10ms", "-o", format}); code != exit.Done {
+			t.Errorf("%s: code %d", format, code)
+		}
+		w.Close()
+		reading.Wait()
+		want := map[string]string{"text": "dnsapp edge-1", "json": `{"name":"edge-1"`}[format]
+		frames := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, want) {
+				frames++
+			}
+			if strings.Contains(l, "\x1b") {
+				t.Errorf("%s: an escape where there is no terminal: %q", format, l)
+			}
+		}
+		if frames < 2 {
+			t.Errorf("%s: %d frames in\n%s", format, frames, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+func TestScreen(t *testing.T) {
+	var b bytes.Buffer
+	s := &screen{out: &b, terminal: true}
+	s.open()
+	if err := errors.Join(s.show("one\ntwo\n"), s.show("three\n")); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if want := alternate + home + "one" + eraseLine + "\ntwo" + eraseLine + eraseRest + home + "three" + eraseLine + eraseRest + restore; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+	if got := fit("a long line\nb\nc\n", 6, 2); got != "a long\nb\n" {
+		t.Errorf("fitted: %q", got)
+	}
+	if got := fit("a long line\nb", 0, 0); got != "a long line\nb" {
+		t.Errorf("without limits: %q", got)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.5: "0.5", 9.94: "9.9", 9.96: "10", 999: "999", 9999: "9999", 9999.6: "10.0k", 12345: "12.3k", 999949: "999.9k", 1.25e6: "1.25M",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) is %s, want %s", v, got, want)
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ The socket is that of --control, else that of the environment variable
 DNSAPP_CONTROL, else ` + control.DefaultPath + `.
 
   dnsappctl status          what runs, and what a draining generation waits for
+  dnsappctl top             the traffic of each generation, live
   dnsappctl watch           everything that happens, as it happens
   dnsappctl reload          hand over to a new generation with the new configuration
   dnsappctl abort           give up the reload in progress
@@ -64,7 +65,7 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl stop            finish what is under way, then exit
 
 With -o json the output is JSON for scripts: one object for a question, one
-object a line for what goes on (reload, drain, stop, watch). An error is then also
+object a line for what goes on (reload, drain, stop, watch, top). An error is then also
 the last object on standard output:
 {"error": {"code": ..., "message": ..., "problems": [...]}}.
 
@@ -80,7 +81,7 @@ the last object on standard output:
 	root.PersistentFlags().VarP(&a.format, "output", "o", "output format")
 	a.complete(root, "output", string(text), string(jsonText))
 	root.AddCommand(
-		a.statusCommand(), a.watchCommand(),
+		a.statusCommand(), a.topCommand(), a.watchCommand(),
 		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.stopCommand(),
 		a.explainCommand(), a.zoneCommand(), a.versionCommand(),
 	)

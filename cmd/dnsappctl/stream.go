@@ -213,7 +213,7 @@ func (a *app) showEvent(e control.Event) {
 }
 
 // printLine prints one line of JSON.
-func (a *app) printLine(l control.Line) error {
+func (a *app) printLine(l any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(l); err != nil {

@@ -41,6 +41,9 @@ type Backend interface {
 	// A report may accompany an error, and then says how far the reload came.
 	Reload(ctx context.Context, opts ReloadOptions, emit func(Event)) (*ReloadReport, error)
 
+	// Traffic counts what has been served so far.
+	Traffic(ctx context.Context) (*Traffic, error)
+
 	// Plan says what a reload would do now. It reads, checks and compiles what a
 	// reload would, and touches nothing.
 	Plan(ctx context.Context) (*Plan, error)

@@ -69,6 +69,7 @@ func TestGoldenJSON(t *testing.T) {
 		"event":   Event{Time: day, Elapsed: 1, Step: StepWindow, Entered: true, Epoch: 2, Text: "t", Seq: 9, Kind: KindWorker, Reload: 1, Worker: new(int)},
 		"plan":    samplePlan(),
 		"flow":    sampleFlow(),
+		"traffic": sampleTraffic(),
 		"version": Version{Version: "v0.1.0", Revision: "abc", Go: "go1.26", API: 1},
 	} {
 		got, err := json.MarshalIndent(v, "", "  ")

@@ -130,6 +130,11 @@ func (c *Client) Zones(ctx context.Context) ([]ZoneStatus, error) {
 	return get[[]ZoneStatus](ctx, c, "/v1/zones")
 }
 
+// Traffic asks what has been served so far.
+func (c *Client) Traffic(ctx context.Context) (*Traffic, error) {
+	return get[*Traffic](ctx, c, "/v1/traffic")
+}
+
 // Plan asks what a reload would do now. That takes as long as zones have to be
 // compiled.
 func (c *Client) Plan(ctx context.Context) (*Plan, error) {

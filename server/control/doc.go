@@ -9,7 +9,8 @@
 //	GET  /v1/version              Version
 //	GET  /v1/status               Status
 //	GET  /v1/zones                []ZoneStatus
-//	GET  /v1/flow?transport=udp&remote=ADDR:PORT[&local=ADDR:PORT]   FlowAnswer
+//	GET  /v1/traffic              Traffic
+//	GET  /v1/flow                 FlowAnswer; ?transport=udp&remote=ADDR:PORT[&local=ADDR:PORT]
 //	GET  /v1/plan                 Plan
 //	POST /v1/reload ReloadRequest stream of Line, one JSON value a line
 //	POST /v1/stop   StopRequest   stream of Line, one JSON value a line

@@ -85,6 +85,7 @@ type fakeBackend struct {
 	zones  func(context.Context) ([]ZoneStatus, error)
 	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
 	stop   func(context.Context, StopKind, func(Event)) error
+	load   func(context.Context) (*Traffic, error)
 	flow   func(context.Context, FlowQuery) (*FlowAnswer, error)
 	plan   func(context.Context) (*Plan, error)
 	abort  func(context.Context) (*Aborted, error)
@@ -129,6 +130,13 @@ func (b *fakeBackend) ExplainFlow(ctx context.Context, q FlowQuery) (*FlowAnswer
 		return &FlowAnswer{}, nil
 	}
 	return b.flow(ctx, q)
+}
+
+func (b *fakeBackend) Traffic(ctx context.Context) (*Traffic, error) {
+	if b.load == nil {
+		return &Traffic{}, nil
+	}
+	return b.load(ctx)
 }
 
 func (b *fakeBackend) Plan(ctx context.Context) (*Plan, error) {

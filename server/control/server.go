@@ -108,6 +108,7 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/version", s.version)
 	route(http.MethodGet, "/v1/status", s.status)
 	route(http.MethodGet, "/v1/zones", s.zones)
+	route(http.MethodGet, "/v1/traffic", s.traffic)
 	route(http.MethodGet, "/v1/flow", s.flow)
 	route(http.MethodGet, "/v1/plan", s.plan)
 	route(http.MethodPost, "/v1/reload", s.reload)
@@ -139,6 +140,15 @@ func (s *Server) zones(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.answer(w, orEmpty(zones))
+}
+
+func (s *Server) traffic(w http.ResponseWriter, r *http.Request) {
+	t, err := s.backend.Traffic(r.Context())
+	if err != nil {
+		s.failWith(w, err)
+		return
+	}
+	s.answer(w, t.filled())
 }
 
 func (s *Server) flow(w http.ResponseWriter, r *http.Request) {
