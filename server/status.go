@@ -31,6 +31,9 @@ func (s *Supervisor) status() *control.Status {
 		LastReload: s.lastReport, Ledger: s.ledger(),
 		Generations: []control.Generation{}, Listeners: []control.Listener{},
 	}
+	if r := s.underway(); r != nil && r.id != bootRequest {
+		st.Reload, st.Elapsed = r.id, control.Millis(time.Since(r.began))
+	}
 	if s.cfg.Admin.IsValid() {
 		st.Admin = s.cfg.Admin.String()
 	}
@@ -65,24 +68,36 @@ func (s *Supervisor) generationStatus(g *generation) control.Generation {
 			w.PID = p.proc.PID
 			w.Ready = s.dir.Worker(int(g.Slot), i).IsReady(g.Epoch, p.proc.PID)
 			w.Uptime = control.Millis(time.Since(p.started))
+			if leaves(state) {
+				w.Drain = s.drainOf(g, p)
+			}
 		}
 		c.Workers = append(c.Workers, w)
 	}
-	if state == directory.Draining || state == directory.Leaving {
+	if leaves(state) {
 		c.Drain = s.drain(g)
 	}
+	c.Load, _ = s.serving(g)
 	return c
 }
 
+// leaves reports whether a generation in this state has a drain to tell of.
+func leaves(state directory.State) bool {
+	return state == directory.Draining || state == directory.Leaving
+}
+
 // drain says what a generation still has to finish.
-func (s *Supervisor) drain(g *generation) *control.Drain {
+func (s *Supervisor) drain(g *generation) *control.Drain { return s.drainOf(g, g.workers...) }
+
+// drainOf says what some workers of a generation still have to finish.
+func (s *Supervisor) drainOf(g *generation, workers ...*process) *control.Drain {
 	d := &control.Drain{}
 	idle := time.Duration(-1)
-	for i, p := range g.workers {
+	for _, p := range workers {
 		if p.proc == nil {
 			continue
 		}
-		r := s.dir.Worker(int(g.Slot), i).Report()
+		r := s.dir.Worker(int(g.Slot), p.index).Report()
 		d.Flows += int(r.Flows)
 		d.TCP += int(r.TCP)
 		d.HalfOpen += int(r.HalfOpen)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/counters"
-	"github.com/dnsapp/dnsapp/server/directory"
 )
 
 // recentEvents is how many events Traffic shows.
@@ -53,7 +52,7 @@ func (s *Supervisor) generationTraffic(g *generation) control.GenerationTraffic 
 		}
 	}
 	c.Load, _ = s.serving(g)
-	if state == directory.Draining || state == directory.Leaving {
+	if leaves(state) {
 		c.Drain = s.drain(g)
 	}
 	c.Counts = countsOf(func(id counters.ID) (n uint64) {

@@ -67,13 +67,13 @@ func (b *backend) Status(ctx context.Context) (*control.Status, error) {
 	return &control.Status{
 		Name: "edge-1", Version: "v0.1.0", PID: 10, StartedAt: day, Uptime: 3661 * sec,
 		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day.Add(time.Hour), Admin: "127.0.0.1:9153",
-		Step: control.StepDrain, Zones: 2,
+		Step: control.StepDrain, Reload: 2, Elapsed: 1250 * ms, Zones: 2,
 		Generations: []control.Generation{
 			{Epoch: 2, Slot: 1, State: "active", RxOwner: true, Lanes: 2, StartedAt: day.Add(time.Hour), Workers: []control.Worker{
 				{Index: 0, PID: 20, Ready: true, Uptime: 60 * sec}, {Index: 1, PID: 21, Uptime: 5 * ms, Respawns: 1},
-			}},
+			}, Load: &control.Load{Flows: 250, TCP: 2}},
 			{Epoch: 1, State: "draining", Lanes: 2, StartedAt: day, Drain: drain, Workers: []control.Worker{
-				{Index: 0, PID: 11, Ready: true, Uptime: 3660 * sec}, {Index: 1, Gone: true},
+				{Index: 0, PID: 11, Ready: true, Uptime: 3660 * sec, Drain: drain}, {Index: 1, Gone: true},
 			}},
 		},
 		Listeners: []control.Listener{
@@ -345,6 +345,9 @@ func TestGolden(t *testing.T) {
 		code int
 	}{
 		{"status", &backend{}, "status", exit.Done},
+		{"status-epoch", &backend{}, "status --epoch 1", exit.Done},
+		{"status-active", &backend{}, "status --epoch 2", exit.Done},
+		{"status-no-epoch", &backend{}, "status --epoch 9", exit.Refused},
 		{"zone-list", &backend{}, "zone list", exit.Done},
 		{"reload", &backend{}, "reload", exit.Done},
 		{"reload-commit", &backend{}, "reload --wait commit", exit.Done},

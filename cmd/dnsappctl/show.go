@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,7 +17,8 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	var epoch uint32
+	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what runs, and what a draining generation waits for",
 		Long: `status shows the running dnsapp: its configuration, the generations that live and
@@ -27,15 +29,82 @@ The packet line adds up: received = served + sibling + forwarded + dropped + in
 hand. "in hand" is what a worker holds at this moment; what stays there was in
 the hands of a worker that was killed.
 
+With --epoch it shows one generation, and what each of its workers waits for.
+
 With -o json the answer is one object; every duration in it is in milliseconds.
 
   dnsappctl status
+  dnsappctl status --epoch 7
   dnsappctl status -o json | jq -r '.generations[] | select(.rx_owner) | .epoch'
 
 ` + exitCodes,
 		Args: cobra.NoArgs,
-		RunE: ask(a, func(ctx context.Context, c *control.Client) (*control.Status, error) { return c.Status(ctx) }, showStatus),
 	}
+	c.Flags().Uint32Var(&epoch, "epoch", 0, "show this generation, `N`, alone")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		get := func(ctx context.Context, c *control.Client) (*control.Status, error) { return c.Status(ctx) }
+		if !c.Flags().Changed("epoch") {
+			return ask(a, get, showStatus)(c, args)
+		}
+		return ask(a, func(ctx context.Context, c *control.Client) (*control.Generation, error) {
+			s, err := get(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			return pick(s, epoch)
+		}, showGeneration)(c, args)
+	}
+	return c
+}
+
+// pick returns the generation with this epoch.
+func pick(s *control.Status, epoch uint32) (*control.Generation, error) {
+	var live []string
+	for i := range s.Generations {
+		g := &s.Generations[i]
+		if g.Epoch == epoch {
+			return g, nil
+		}
+		live = append(live, strconv.FormatUint(uint64(g.Epoch), 10))
+	}
+	return nil, control.Refuse("there is no epoch %d (there are: %s)", epoch, strings.Join(live, ", "))
+}
+
+// showGeneration prints one generation.
+func showGeneration(w io.Writer, g *control.Generation) error {
+	wire := ""
+	if g.RxOwner {
+		wire = ", reads the wire"
+	}
+	fmt.Fprintf(w, "epoch %d %s%s; slot %d, started %s\n", g.Epoch, g.State, wire, g.Slot, stamp(g.StartedAt))
+	if g.Drain != nil {
+		fmt.Fprintf(w, "waits for %s\n", g.Drain.Reason)
+	} else {
+		flows, tcp := has(g.Load, nil)
+		fmt.Fprintf(w, "UDP flows %s, TCP connections %s\n", flows, tcp)
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "WORKER", "PID", "STATE", "LANES", "UP", "RESPAWNS", "WAITS FOR")
+	for _, p := range g.Workers {
+		waits := "-"
+		if p.Drain != nil {
+			waits = p.Drain.Reason
+		}
+		t.row(p.Index, p.PID, workerState(p), g.Lanes, span(p.Uptime.Duration()), p.Respawns, waits)
+	}
+	return t.Flush()
+}
+
+// has returns how many flows and connections a generation has, "-" where that is
+// not known.
+func has(load *control.Load, drain *control.Drain) (flows, tcp string) {
+	switch {
+	case drain != nil:
+		return strconv.Itoa(drain.Flows), strconv.Itoa(drain.TCP)
+	case load != nil:
+		return strconv.Itoa(load.Flows), strconv.Itoa(load.TCP)
+	}
+	return "-", "-"
 }
 
 func (a *app) zoneCommand() *cobra.Command {
@@ -93,21 +162,17 @@ func showStatus(w io.Writer, s *control.Status) error {
 	if s.Admin != "" {
 		admin = "http://" + s.Admin + "/"
 	}
-	step := string(s.Step)
-	if word := s.Step.Word(); word != step {
-		step += " (" + word + ")"
-	}
 	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.row("config", fmt.Sprintf("%s, loaded %s (%s ago)", s.ConfigFile, stamp(s.ConfigLoadedAt), span(now.Sub(s.ConfigLoadedAt))))
 	t.row("admin", admin)
-	t.row("step", step)
+	t.row("step", stepLine(s.Step, s.Reload, s.Elapsed))
 	t.row("zones", s.Zones)
 	if err := t.Flush(); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(w)
-	t = newTable(w, "EPOCH", "SLOT", "STATE", "WIRE", "WORKERS", "LANES", "AGE", "WAITS FOR")
+	t = newTable(w, "EPOCH", "SLOT", "STATE", "WIRE", "WORKERS", "LANES", "FLOWS", "TCP", "AGE", "WAITS FOR")
 	for _, g := range s.Generations {
 		wire, waits := "-", "-"
 		if g.RxOwner {
@@ -116,7 +181,8 @@ func showStatus(w io.Writer, s *control.Status) error {
 		if g.Drain != nil {
 			waits = g.Drain.Reason
 		}
-		t.row(g.Epoch, g.Slot, g.State, wire, len(g.Workers), g.Lanes*len(g.Workers), span(now.Sub(g.StartedAt)), waits)
+		flows, tcp := has(g.Load, g.Drain)
+		t.row(g.Epoch, g.Slot, g.State, wire, len(g.Workers), g.Lanes*len(g.Workers), flows, tcp, span(now.Sub(g.StartedAt)), waits)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -147,10 +213,22 @@ func showStatus(w io.Writer, s *control.Status) error {
 	fmt.Fprintln(w)
 	showLedger(w, s.Ledger)
 	if s.LastReload != nil {
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "\nlast reload, asked for %s ago\n", span(now.Sub(s.LastReload.StartedAt)))
 		showReport(w, s.LastReload)
 	}
 	return nil
+}
+
+// stepLine says where the machine is: "T3 (drain), reload 2 for 1.2s".
+func stepLine(s control.Step, reload uint64, elapsed control.Millis) string {
+	text := string(s)
+	if word := s.Word(); word != text {
+		text += " (" + word + ")"
+	}
+	if reload != 0 {
+		text += fmt.Sprintf(", reload %d for %s", reload, span(elapsed.Duration()))
+	}
+	return text
 }
 
 func workerState(p control.Worker) string {

@@ -172,27 +172,15 @@ func perSecond(c control.Counts, interval control.Millis) rates {
 // text returns the frame as lines for a terminal of this size; 0 is no limit.
 func (f frame) text(columns, rows int) string {
 	var b strings.Builder
-	step := string(f.Step)
-	if word := f.Step.Word(); word != step {
-		step += " (" + word + ")"
-	}
-	if f.Reload != 0 {
-		step += fmt.Sprintf(", reload %d for %s", f.Reload, span(f.Elapsed.Duration()))
-	}
-	fmt.Fprintf(&b, "dnsapp %s  up %s  %s  step %s\n\n", f.Name, span(f.Uptime.Duration()), stamp(f.Time), step)
+	fmt.Fprintf(&b, "dnsapp %s  up %s  %s  step %s\n\n", f.Name, span(f.Uptime.Duration()), stamp(f.Time), stepLine(f.Step, f.Reload, f.Elapsed))
 
 	t := newTable(&b, "EPOCH", "STATE", "WIRE", "READY", "RECV/S", "SERVED/S", "SIBL/S", "FWD/S", "RING/S", "DROP/S", "MSG/S", "FLOWS", "TCP")
 	for _, g := range f.Generations {
-		wire, flows, tcp := "-", "-", "-"
+		wire := "-"
 		if g.RxOwner {
 			wire = "reads"
 		}
-		if g.Drain != nil {
-			flows, tcp = fmt.Sprint(g.Drain.Flows), fmt.Sprint(g.Drain.TCP)
-		}
-		if g.Load != nil {
-			flows, tcp = fmt.Sprint(g.Load.Flows), fmt.Sprint(g.Load.TCP)
-		}
+		flows, tcp := has(g.Load, g.Drain)
 		t.row(append(append([]any{g.Epoch, g.State, wire, fmt.Sprintf("%d/%d", g.Ready, g.Workers)}, g.PerSecond.cells()...), flows, tcp)...)
 	}
 	t.row(append([]any{"all", "", "", ""}, f.PerSecond.cells()...)...)

@@ -157,6 +157,8 @@ type Status struct {
 	Admin          string    `json:"admin"` // address of /metrics and /healthz; "" if none
 
 	Step        Step         `json:"step"`
+	Reload      uint64       `json:"reload"`      // under way; 0: none
+	Elapsed     Millis       `json:"elapsed_ms"`  // since it was asked for
 	Generations []Generation `json:"generations"` // newest first
 	Listeners   []Listener   `json:"listeners"`   // of the newest generation, in the order of the configuration
 	Zones       int          `json:"zones"`
@@ -174,6 +176,7 @@ type Generation struct {
 	Lanes     int       `json:"lanes"`    // per worker
 	StartedAt time.Time `json:"started_at"`
 	Workers   []Worker  `json:"workers"` // by index
+	Load      *Load     `json:"load"`    // what it serves; null where counting would hold up a reload
 	Drain     *Drain    `json:"drain"`   // null unless the state is draining or leaving
 }
 
@@ -185,6 +188,7 @@ type Worker struct {
 	Gone     bool   `json:"gone"` // dead, and not respawned yet
 	Uptime   Millis `json:"uptime_ms"`
 	Respawns int    `json:"respawns"` // how often this index was started again
+	Drain    *Drain `json:"drain"`    // its share; null unless it lives and its generation drains or leaves
 }
 
 // Drain is what a generation still has to finish before it can go.

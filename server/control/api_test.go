@@ -36,13 +36,13 @@ func sampleStatus() *Status {
 	}
 	return &Status{
 		Name: "edge-1", Version: "v0.1.0", PID: 10, StartedAt: day, Uptime: Millis(time.Hour),
-		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day, Admin: "127.0.0.1:9153", Step: StepDrain,
+		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day, Admin: "127.0.0.1:9153", Step: StepDrain, Reload: 2, Elapsed: Millis(time.Second),
 		Generations: []Generation{
 			{Epoch: 2, Slot: 1, State: "active", RxOwner: true, Lanes: 2, StartedAt: day, Workers: []Worker{
 				{Index: 0, PID: 20, Ready: true, Uptime: Millis(time.Minute)},
-			}},
+			}, Load: &Load{Flows: 7, TCP: 1}},
 			{Epoch: 1, Slot: 0, State: "draining", Lanes: 2, StartedAt: day, Drain: drain, Workers: []Worker{
-				{Index: 0, PID: 11, Gone: true, Uptime: Millis(2 * time.Minute), Respawns: 1},
+				{Index: 0, PID: 11, Gone: true, Uptime: Millis(2 * time.Minute), Respawns: 1, Drain: drain},
 			}},
 		},
 		Listeners: []Listener{{
@@ -100,7 +100,7 @@ func TestFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.ReplaceAll(string(b), `"drain":null`, ""); strings.Contains(got, "null") {
+	if got := strings.NewReplacer(`"drain":null`, "", `"load":null`, "").Replace(string(b)); strings.Contains(got, "null") {
 		t.Errorf("null in %s", got)
 	}
 	if (*ReloadReport)(nil).filled() != nil {
