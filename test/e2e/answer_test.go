@@ -119,7 +119,7 @@ func isCounter(sample string) bool {
 // Exported counters never go backwards: not over reloads, not over the death of a
 // worker.
 func TestCountersNeverFall(t *testing.T) {
-	s := start(t, settings{workers: 2}.yaml(), zoneFiles())
+	s := start(t, settings{workers: 2, reload: "{udp_idle: 1s}"}.yaml(), zoneFiles())
 	p := startProbe(t)
 	last := metrics(t)
 	if len(last) == 0 {

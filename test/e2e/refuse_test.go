@@ -67,8 +67,11 @@ func TestReloadRefused(t *testing.T) {
 			if code != 3 {
 				t.Errorf("code %d, want 3; it printed:\n%s%s", code, out, errs)
 			}
-			if n := strings.Count(text, c.says); n == 0 {
+			if !strings.Contains(text, c.says) {
 				t.Errorf("the error does not name %q", c.says)
+			}
+			if n := strings.Count(text, "\n"); n > 1 { // below the first line, one for each problem
+				t.Errorf("one mistake makes %d lines", n+1)
 			}
 			if got := s.epoch(); got != epoch {
 				t.Errorf("epoch %d, was %d", got, epoch)
