@@ -79,10 +79,13 @@ func (r *ringReader) serve(l *lane) bool {
 	for _, in := range *r.seen {
 		in.Awake()
 	}
+	// The order to release is looked at before the rings: what was in them when it
+	// came is still seen.
+	wid := r.release.Load()
 	l.batch.Prepare(&l.in, burst.Max)
 	n := r.drainer.Fill(&l.in, &l.sources)
 	if n == 0 {
-		if wid := r.release.Load(); wid != r.released {
+		if wid != r.released {
 			// The window's producers have passed a boundary since HANDED was
 			// written, so the rings stay empty.
 			r.released = wid
