@@ -86,18 +86,41 @@ func draw[T interface {
 	b.WriteString("    }\n")
 }
 
-// compare checks the diagram against the file. -rewrite refreshes it.
-func (d *diagram) compare(t *testing.T, file string) {
-	if rewrite := flag.Lookup("rewrite"); rewrite != nil && rewrite.Value.String() == "true" {
-		if err := os.WriteFile(file, []byte(d.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
+// The diagram stands in a file of its own and on a page for operators.
+const (
+	diagramFile = "machine.mmd"
+	diagramPage = "../../docs/reload.md"
+	diagramOpen = "```mermaid\n"
+	diagramEnd  = "```\n\n<!-- end of the diagram -->"
+)
+
+// compare checks the diagram against its file and its page. -rewrite refreshes
+// both.
+func (d *diagram) compare(t *testing.T) {
+	page, err := os.ReadFile(diagramPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), d.String()); diff != "" {
-		t.Errorf("%s is not what the machine does (go test -rewrite), -want +got:\n%s", file, diff)
+	before, rest, opened := strings.Cut(string(page), diagramOpen)
+	_, after, closed := strings.Cut(rest, diagramEnd)
+	if !opened || !closed {
+		t.Fatalf("%s has no place for the diagram", diagramPage)
+	}
+	for file, want := range map[string]string{
+		diagramFile: d.String(),
+		diagramPage: before + diagramOpen + d.String() + diagramEnd + after,
+	} {
+		if rewrite := flag.Lookup("rewrite"); rewrite != nil && rewrite.Value.String() == "true" {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not what the machine does (go test -rewrite), -machine +file:\n%s", file, diff)
+		}
 	}
 }

@@ -238,7 +238,7 @@ func TestWalk(t *testing.T) {
 		t.Logf("%d states", n)
 	})
 	if !t.Failed() {
-		seen.compare(t, "machine.mmd")
+		seen.compare(t)
 	}
 }
 
