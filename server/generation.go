@@ -31,6 +31,7 @@ type generation struct {
 	region   *shm.Region
 	table    *table.Table
 	rings    map[int]*ringRegion // those its lanes fill, by the slot whose workers empty them
+	wakes    []int               // eventfds of its lanes
 	ending   bool                // SignalWorkers was ordered: nothing is respawned
 	deadline time.Time           // end of its drain. Valid iff draining
 	request  *request            // the reload that replaces it, nil: none has tried
@@ -149,14 +150,12 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 		}
 		m.Tables[o.Slot] = add(o.region.Fd())
 	}
-	for slot := range s.wakes {
-		for _, fd := range s.wakes[slot] {
-			m.Wakes[slot] = append(m.Wakes[slot], add(fd))
-		}
-	}
 	for _, o := range s.gens {
 		if o == nil {
 			continue
+		}
+		for _, fd := range o.wakes {
+			m.Wakes[o.Slot] = append(m.Wakes[o.Slot], add(fd))
 		}
 		for consumer, r := range o.rings {
 			if o.Slot == g.Slot || consumer == int(g.Slot) {
@@ -363,6 +362,11 @@ func (s *Supervisor) fold(g *generation) {
 	s.sockets.release(g.uses)
 	s.gens[slot] = nil
 	s.discard(g)
+	if a := s.generation(s.state.Active); a != nil {
+		if err := s.sockets.steer(a.uses, a.lanes()); err != nil {
+			s.log.Error("sockets after a drain", "epoch", a.Epoch, "error", err)
+		}
+	}
 	for _, o := range s.gens { // younger ones may have its table mapped
 		if o == nil {
 			continue
@@ -386,6 +390,9 @@ func (s *Supervisor) discard(g *generation) {
 		}
 	}
 	closeRegion(g.region)
+	for _, fd := range g.wakes {
+		unix.Close(fd)
+	}
 	for _, r := range g.rings {
 		closeRegion(r.region)
 	}

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/reload"
@@ -33,8 +35,7 @@ func (s *Supervisor) openWindow(name reload.Generation) {
 			if p.link == nil { // when it is back its manifest has them
 				continue
 			}
-			m := worker.Message{Op: worker.OpWindow, Producer: int(o.Slot)}
-			if err := p.link.Send(m, o.rings[int(g.Slot)].region.Fd()); err != nil {
+			if err := p.link.SendWindow(int(o.Slot), o.rings[int(g.Slot)].region.Fd(), o.wakes); err != nil {
 				s.log.Error("opening the window of a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
 			}
 		}
@@ -239,8 +240,13 @@ func (s *Supervisor) commit(f reload.Commit) {
 	if g == nil {
 		return
 	}
-	if err := s.sockets.listen(g.uses); err != nil {
-		s.log.Error("listening", "epoch", g.Epoch, "error", err)
+	err := s.sockets.listen(g.uses)
+	if g.cfg.Reload.Mode == config.Graceful {
+		err = errors.Join(err, s.sockets.join(g.uses, g.lanes()))
+	}
+	if err != nil {
+		// The generation serves all the same, by the sockets that it has.
+		s.log.Error("sockets after the commit", "epoch", g.Epoch, "error", err)
 	}
 	s.cfg, s.loadedAt = g.cfg, time.Now()
 	s.writePIDFile()

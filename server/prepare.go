@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/worker"
@@ -88,6 +91,9 @@ func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zon
 		for _, r := range g.rings {
 			err = errors.Join(err, r.region.Close())
 		}
+		for _, fd := range g.wakes {
+			unix.Close(fd)
+		}
 		if g.region != nil {
 			err = errors.Join(err, g.region.Close())
 		}
@@ -100,6 +106,13 @@ func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zon
 	}
 	if g.table, err = table.Format(g.region, cfg.Reload.FlowTable, cfg.Reload.UDPIdle, s.secret); err != nil {
 		return undo(err)
+	}
+	for range g.lanes() {
+		fd, err := netio.NewWake()
+		if err != nil {
+			return undo(err)
+		}
+		g.wakes = append(g.wakes, fd)
 	}
 	if cfg.Workers > 1 { // for siblings
 		if err := s.makeRings(g, g); err != nil {

@@ -31,7 +31,8 @@ func (k socketKey) network() string {
 type socket struct {
 	socketKey
 	id        uint32
-	fd        int // -1: closed ahead of its generations, in a stop
+	fd        int  // -1: closed ahead of its generations, in a stop
+	bound     bool // a socket that joins a group in use is bound at the commit
 	listening bool
 	users     int // generations that list it
 }
@@ -41,10 +42,11 @@ type sockets struct {
 	byID       map[uint32]*socket
 	kernelLost uint64 // datagrams that the kernel dropped on sockets closed since
 	shortWarns map[netip.AddrPort]bool
+	steered    map[netip.AddrPort]int // groups whose first sockets get everything, and how many
 }
 
 func newSockets() *sockets {
-	return &sockets{byID: make(map[uint32]*socket), shortWarns: make(map[netip.AddrPort]bool)}
+	return &sockets{byID: make(map[uint32]*socket), shortWarns: make(map[netip.AddrPort]bool), steered: make(map[netip.AddrPort]int)}
 }
 
 // use is one listener's claim to a socket.
@@ -60,8 +62,9 @@ type bindResult struct {
 	short []netip.AddrPort
 }
 
-// bind returns the sockets that cfg lists: those bound already, if share, and
-// new ones. Of a new generation that fails, release gives them back. All
+// bind returns the sockets that cfg lists: those there are already, if share, and
+// new ones. A UDP socket that joins a group in use is left unbound: bound before
+// somebody reads it, it would take traffic from the others. Of a new generation that fails, release gives them back. All
 // failures are reported at once.
 func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	r := new(bindResult)
@@ -126,7 +129,12 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	switch {
 	case !k.tcp:
 		var short bool
-		s.fd, short, err = netio.BindUDP(k.address)
+		s.bound = !mine || !share
+		if s.bound {
+			s.fd, short, err = netio.BindUDP(k.address)
+		} else {
+			s.fd, short, err = netio.OpenUDP(k.address)
+		}
 		if short && !ss.shortWarns[k.address] {
 			ss.shortWarns[k.address] = true
 			r.short = append(r.short, k.address)
@@ -204,6 +212,56 @@ func (ss *sockets) closeUDP(uses []use) {
 			ss.close(u.socket)
 		}
 	}
+}
+
+// join binds those sockets of uses that wait for it, and sees to it that
+// nothing is given to sockets beyond the first lanes of their groups. Lanes read
+// them already.
+func (ss *sockets) join(uses []use, lanes int) error {
+	var errs []error
+	for _, u := range uses { // by lane, so that a group counts like the lanes
+		if u.tcp || u.bound {
+			continue
+		}
+		if err := netio.Bind(u.fd, u.address); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		u.bound = true
+	}
+	return errors.Join(append(errs, ss.steer(uses, lanes))...)
+}
+
+// steer restricts the groups that have more sockets than lanes to the first
+// ones, and frees those that have not.
+func (ss *sockets) steer(uses []use, lanes int) error {
+	var errs []error
+	for _, u := range uses {
+		if u.tcp || u.lane != 0 || !u.bound || u.fd < 0 {
+			continue
+		}
+		group := 0
+		for _, s := range ss.byID {
+			if !s.tcp && s.address == u.address && s.bound {
+				group++
+			}
+		}
+		switch n, steered := ss.steered[u.address]; {
+		case group > lanes && n != lanes:
+			if err := netio.Steer(u.fd, u.address, lanes); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			ss.steered[u.address] = lanes
+		case group <= lanes && steered:
+			if err := netio.Unsteer(u.fd, u.address); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			delete(ss.steered, u.address)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // listen makes every TCP socket of uses accept connections.

@@ -49,7 +49,6 @@ type Supervisor struct {
 	dir            *directory.Directory
 	countersRegion *shm.Region
 	counters       *counters.Set
-	wakes          [directory.MaxSlots][]int
 
 	lastDeadline uint32 // of the last park, mono.Millis
 	timers       map[reload.StartTimer]*time.Timer
@@ -105,7 +104,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		}
 		s.identity = spawn.Identity{UID: uid, GID: gid, Change: true}
 	}
-	if err := s.makeRegions(cfg); err != nil {
+	if err := s.makeRegions(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -123,7 +122,7 @@ func workerEnv() []string {
 	return env
 }
 
-func (s *Supervisor) makeRegions(cfg *config.Config) (err error) {
+func (s *Supervisor) makeRegions() (err error) {
 	if s.dirRegion, err = shm.Create("directory", directory.RegionSize); err != nil {
 		return err
 	}
@@ -135,15 +134,6 @@ func (s *Supervisor) makeRegions(cfg *config.Config) (err error) {
 	}
 	if s.counters, err = counters.Format(s.countersRegion); err != nil {
 		return err
-	}
-	for slot := range s.wakes {
-		for range cfg.Workers * cfg.Lanes {
-			fd, err := netio.NewWake()
-			if err != nil {
-				return err
-			}
-			s.wakes[slot] = append(s.wakes[slot], fd)
-		}
 	}
 	return nil
 }
@@ -288,8 +278,8 @@ func (s *Supervisor) close() {
 func (s *Supervisor) wakeAll() {
 	for _, g := range s.gens {
 		if g != nil {
-			for lane := range g.lanes() {
-				netio.Wake(s.wakes[g.Slot][lane])
+			for _, fd := range g.wakes {
+				netio.Wake(fd)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ type Packet struct {
 	Remote  Endpoint
 	Local   Endpoint // the address that was asked, also on a wildcard bind
 	IfIndex uint32   // interface it came in by, for answers from a wildcard bind; else 0
-	Socket  uint32   // id of the socket it came in by and is answered from
+	Socket  uint32   // id of a socket from which any process may answer it
 	ECN     uint8    // ECN bits of the IP header (RFC 3168)
 
 	// Drop is why the service gave no answer. It must be set iff Reply is empty.

@@ -66,7 +66,6 @@ const maxSocketPath = 107
 
 const (
 	frozenSupervisor = "the supervisor took it when it started"
-	frozenSplit      = "the sockets and shared memory are split by it"
 )
 
 var schema = []setting{
@@ -96,11 +95,11 @@ var schema = []setting{
 		doc: "User name, or numeric user id, that the workers run as. It has an effect only when started as root.",
 	},
 	{
-		path: "workers", kind: kindInt, def: "1", min: 1, max: maxWorkers, frozen: frozenSplit,
+		path: "workers", kind: kindInt, def: "1", min: 1, max: maxWorkers,
 		doc: "Processes of a generation.",
 	},
 	{
-		path: "lanes", kind: kindLanes, def: "auto", min: 1, max: maxLanes, frozen: frozenSplit,
+		path: "lanes", kind: kindLanes, def: "auto", min: 1, max: maxLanes,
 		doc: fmt.Sprintf("Receive loops of a worker. auto: the processors, %d at most, shared out over the workers, and at least 1. "+
 			"workers times lanes is at most %d.", autoLanes, maxLanes),
 	},

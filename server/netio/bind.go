@@ -69,17 +69,18 @@ func Probe(network string, ap netip.AddrPort) error {
 	return nil
 }
 
-// BindUDP returns a bound socket of the reuse-port group of ap. Short reports
-// that the receive buffer is smaller than asked for (no CAP_NET_ADMIN).
-func BindUDP(ap netip.AddrPort) (fd int, short bool, err error) {
-	sa, family := Sockaddr(ap)
+// OpenUDP returns a socket for the reuse-port group of ap that is not bound yet:
+// it gets no datagrams before Bind. Short reports that the receive buffer is
+// smaller than asked for (no CAP_NET_ADMIN).
+func OpenUDP(ap netip.AddrPort) (fd int, short bool, err error) {
+	_, family := Sockaddr(ap)
 	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, false, fmt.Errorf("binding udp %v: socket: %w", ap, err)
+		return -1, false, fmt.Errorf("opening udp %v: socket: %w", ap, err)
 	}
 	fail := func(what string, err error) (int, bool, error) {
 		unix.Close(fd)
-		return -1, false, fmt.Errorf("binding udp %v: %s: %w", ap, what, err)
+		return -1, false, fmt.Errorf("opening udp %v: %s: %w", ap, what, err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return fail("SO_REUSEPORT", err)
@@ -111,11 +112,29 @@ func BindUDP(ap netip.AddrPort) (fd int, short bool, err error) {
 			return fail("PKTINFO", err)
 		}
 	}
-	short = setBuffers(fd)
-	if err := unix.Bind(fd, sa); err != nil {
-		return fail("bind", err)
+	return fd, setBuffers(fd), nil
+}
+
+// BindUDP is OpenUDP and Bind.
+func BindUDP(ap netip.AddrPort) (fd int, short bool, err error) {
+	fd, short, err = OpenUDP(ap)
+	if err != nil {
+		return -1, false, err
+	}
+	if err := Bind(fd, ap); err != nil {
+		unix.Close(fd)
+		return -1, false, err
 	}
 	return fd, short, nil
+}
+
+// Bind binds a socket of OpenUDP.
+func Bind(fd int, ap netip.AddrPort) error {
+	sa, _ := Sockaddr(ap)
+	if err := unix.Bind(fd, sa); err != nil {
+		return fmt.Errorf("binding udp %v: %w", ap, err)
+	}
+	return nil
 }
 
 // setBuffers asks for RecvBuffer and SendBuffer, past the system's limit where

@@ -13,6 +13,7 @@ import (
 type UDP struct {
 	FD       int
 	ID       uint32 // socket id, as the directory lists it
+	Answer   uint32 // id of the socket by which another process may answer; ID unless set
 	Listener int    // index in the configuration
 	Wildcard bool   // bound to the unspecified address: PKTINFO in and out
 	local    burst.Endpoint
@@ -22,7 +23,7 @@ type UDP struct {
 // NewUDP wraps a socket of BindUDP that is bound to ap.
 func NewUDP(fd int, id uint32, listener int, ap netip.AddrPort) *UDP {
 	return &UDP{
-		FD: fd, ID: id, Listener: listener,
+		FD: fd, ID: id, Answer: id, Listener: listener,
 		Wildcard: ap.Addr().IsUnspecified(),
 		local:    burst.EndpointOf(ap),
 		v6:       ap.Addr().Is6() && !ap.Addr().Is4In6(),
@@ -41,7 +42,7 @@ const (
 
 // parse fills p from what the kernel put beside the payload.
 func (u *UDP) parse(p *burst.Packet, name, control []byte) {
-	p.Socket = u.ID
+	p.Socket = u.Answer
 	p.Local = u.local
 	p.IfIndex = 0
 	p.ECN = 0

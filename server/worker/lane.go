@@ -32,7 +32,7 @@ const pollEvery = 8
 // does not keep datagrams waiting.
 const acceptMax = 16
 
-// stopBursts bounds what a stopping lane still serves of each socket.
+// stopBursts bounds what a lane still serves of a socket that it leaves for good.
 const stopBursts = 1024
 
 // Tokens of the poller: sockets are numbered from 0, the rest is negative.
@@ -184,7 +184,7 @@ func (l *lane) ownerMoved(w directory.Word) {
 	if wasParked && w.Epoch() != l.worker.epoch {
 		// The supervisor may have died right after the flip: whoever sees it
 		// first tells the new readers.
-		l.worker.wakeOwners(w.Epoch(), l.global)
+		l.worker.wakeOwners(w.Epoch())
 	}
 }
 
@@ -211,12 +211,26 @@ func (l *lane) lookAtSlots() {
 		return
 	}
 	epoch := l.owner.Epoch()
+	for _, s := range l.udp {
+		// Nobody reads on after us: what is queued would be lost with the socket.
+		if s.reading && l.worker.dir.Reader(epoch, s.ID) < 0 {
+			l.emptySocket(s)
+		}
+	}
 	l.setReading(func(socket uint32) bool {
 		return !l.stopping && l.worker.dir.Reader(epoch, socket) == l.worker.slot
 	})
 	if !l.started && epoch == l.worker.epoch {
 		l.started = true
 		l.noteRead = true
+	}
+}
+
+// emptySocket serves what is queued on s.
+func (l *lane) emptySocket(s *udpSocket) {
+	s.ready = true
+	for n := 0; s.ready && n < stopBursts; n++ {
+		l.serve(s)
 	}
 }
 
@@ -235,9 +249,8 @@ func (l *lane) stop() {
 		}
 	}
 	for _, s := range l.udp {
-		s.ready = s.reading
-		for n := 0; s.ready && n < stopBursts; n++ {
-			l.serve(s)
+		if s.reading {
+			l.emptySocket(s)
 		}
 	}
 	l.stopping = true

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,7 @@ type Op string
 
 // The messages of the supervisor.
 const (
+	OpWakes   Op = "wakes"   // eventfds of Producer's lanes, the next ones in their order
 	OpWindow  Op = "window"  // a window has opened: Producer's lanes may fill the rings that come with it
 	OpDrain   Op = "drain"   // report what is left to serve until nothing is
 	OpRelease Op = "release" // empty the rings of Window for the last time
@@ -42,7 +44,7 @@ type Message struct {
 // maxMessage bounds a message, in octets, and maxFDs its descriptors.
 const (
 	maxMessage = 4096
-	maxFDs     = 16
+	maxFDs     = 128 // the kernel takes 253
 )
 
 // Link is one end of a control socket.
@@ -78,6 +80,17 @@ func (l *Link) Send(m Message, fds ...int) error {
 		return fmt.Errorf("sending %s: %w", m.Op, err)
 	}
 	return nil
+}
+
+// SendWindow tells a worker that a window has opened: the rings that the
+// generation in slot producer fills for it, and the eventfds of its lanes.
+func (l *Link) SendWindow(producer, rings int, wakes []int) error {
+	for part := range slices.Chunk(wakes, maxFDs) {
+		if err := l.Send(Message{Op: OpWakes, Producer: producer}, part...); err != nil {
+			return err
+		}
+	}
+	return l.Send(Message{Op: OpWindow, Producer: producer}, rings)
 }
 
 // Receive waits for a message. Its descriptors are the caller's. It returns

@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,12 +37,14 @@ type Worker struct {
 	slot  int
 	index int
 
-	link   *Link
-	dir    *directory.Directory
-	view   directory.WorkerView
-	table  *table.Table
-	tables [directory.MaxSlots]*table.Table
-	older  [directory.MaxSlots]older // what the lanes use of older generations
+	link    *Link
+	dir     *directory.Directory
+	view    directory.WorkerView
+	table   *table.Table
+	tables  [directory.MaxSlots]*table.Table
+	older   [directory.MaxSlots]older                 // what the lanes use of older generations
+	wakes   [directory.MaxSlots]atomic.Pointer[[]int] // eventfds of lanes, by slot; replaced as a whole
+	wakesOf [directory.MaxSlots]uint32                // the epochs that wakes are of. Belongs to the control goroutine
 
 	services []service
 	lanes    []*lane
@@ -76,6 +80,9 @@ func Run(ctx context.Context) error {
 
 func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	w := &Worker{log: log, m: m, epoch: m.Epoch, slot: m.Slot, index: m.Index}
+	for slot := range m.Wakes {
+		w.wakes[slot].Store(&m.Wakes[slot])
+	}
 	link, err := NewLink(ControlFD)
 	if err != nil {
 		return nil, err
@@ -180,6 +187,7 @@ func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ri
 			return err
 		}
 	}
+	first := make(map[netip.AddrPort]uint32) // the socket of lane 0 of each address
 	for _, s := range w.m.Sockets {
 		if s.TCP {
 			continue
@@ -188,6 +196,14 @@ func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ri
 			w.sockets = append(w.sockets, nil)
 		}
 		w.sockets[s.ID] = netio.NewUDP(s.FD, s.ID, s.Listener, s.Address)
+		if s.Lane == 0 {
+			first[s.Address] = s.ID
+		}
+	}
+	for _, s := range w.m.Sockets { // a generation with fewer lanes has the first one, too
+		if id, ok := first[s.Address]; ok && !s.TCP {
+			w.sockets[s.ID].Answer = id
+		}
 	}
 	w.handlers = make([][]stream.Handler, len(cfg.Listeners))
 	for i := range cfg.Lanes {
@@ -294,20 +310,35 @@ func (w *Worker) closeUDP() {
 	}
 }
 
+// addWakes adds eventfds of the lanes of the generation in slot. Those of an
+// earlier generation there are closed: it is gone, and nobody waits for them.
+func (w *Worker) addWakes(slot int, fds []int) {
+	have := *w.wakes[slot].Load()
+	if epoch := w.dir.Generation(slot).Epoch; w.wakesOf[slot] != epoch {
+		w.wakesOf[slot] = epoch
+		w.wakes[slot].Store(new([]int))
+		defer closeAll(have)
+		have = nil
+	}
+	all := append(slices.Clone(have), fds...)
+	w.wakes[slot].Store(&all)
+}
+
 // wakeWorker hastens the lane that empties the rings of a worker.
 func (w *Worker) wakeWorker(slot, worker int) {
-	g := w.dir.Generation(slot)
-	if lane := worker * g.Lanes; lane < len(w.m.Wakes[slot]) {
-		netio.Wake(w.m.Wakes[slot][lane])
+	wakes := *w.wakes[slot].Load()
+	if lane := worker * w.dir.Generation(slot).Lanes; lane < len(wakes) {
+		netio.Wake(wakes[lane])
 	}
 }
 
-// wakeOwners hastens the lane with this number of the generation that owns the
-// wire.
-func (w *Worker) wakeOwners(epoch uint32, lane int) {
+// wakeOwners hastens the lanes of the generation that owns the wire.
+func (w *Worker) wakeOwners(epoch uint32) {
 	for slot := range directory.MaxSlots {
-		if w.dir.Generation(slot).Epoch == epoch && lane < len(w.m.Wakes[slot]) {
-			netio.Wake(w.m.Wakes[slot][lane])
+		if w.dir.Generation(slot).Epoch == epoch {
+			for _, fd := range *w.wakes[slot].Load() {
+				netio.Wake(fd)
+			}
 		}
 	}
 }
@@ -375,6 +406,11 @@ func (w *Worker) obey(quit chan<- struct{}) {
 			continue
 		}
 		switch m.Op {
+		case OpWakes:
+			if m.Producer >= 0 && m.Producer < directory.MaxSlots && m.Producer != w.slot {
+				w.addWakes(m.Producer, fds)
+				fds = nil
+			}
 		case OpWindow:
 			if len(fds) != 1 {
 				w.log.Error("window without its rings", "descriptors", len(fds))
