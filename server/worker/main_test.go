@@ -220,6 +220,7 @@ func (w *world) worker(g *generation, i int) *Worker {
 		table: w.tables[g.slot], tables: w.tables, rings: new(ringReader),
 		streams: stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log),
 	}
+	o.setWakes(m)
 	var err error
 	if o.services, err = newServices(m, g.pid(i)); err != nil {
 		w.t.Fatal(err)

@@ -80,9 +80,7 @@ func Run(ctx context.Context) error {
 
 func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	w := &Worker{log: log, m: m, epoch: m.Epoch, slot: m.Slot, index: m.Index}
-	for slot := range m.Wakes {
-		w.wakes[slot].Store(&m.Wakes[slot])
-	}
+	w.setWakes(m)
 	link, err := NewLink(ControlFD)
 	if err != nil {
 		return nil, err
@@ -307,6 +305,13 @@ func (w *Worker) closeUDP() {
 			unix.Close(u.FD)
 			u.FD = -1
 		}
+	}
+}
+
+// setWakes takes over the eventfds that the manifest lists.
+func (w *Worker) setWakes(m *Manifest) {
+	for slot := range m.Wakes {
+		w.wakes[slot].Store(&m.Wakes[slot])
 	}
 }
 
