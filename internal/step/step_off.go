@@ -2,16 +2,12 @@
 
 package step
 
-import "sync/atomic"
+// Enabled reports whether marked accesses are seen.
+const Enabled = false
 
-// Read marks that the caller is about to load w.
-func Read(*atomic.Uint64) {}
+// Read marks that the caller is about to load what p points to.
+func Read[T any](p *T) {}
 
-// Write marks that the caller is about to store to w or to compare and swap it.
-func Write(*atomic.Uint64) {}
-
-// ReadData marks that the caller is about to read plain memory at b.
-func ReadData(*byte) {}
-
-// WriteData marks that the caller is about to write plain memory at b.
-func WriteData(*byte) {}
+// Write marks that the caller is about to store to what p points to, or to compare
+// and swap it.
+func Write[T any](p *T) {}

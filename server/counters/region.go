@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/dnsapp/dnsapp/internal/step"
 	"github.com/dnsapp/dnsapp/server/shm"
 )
 
@@ -83,20 +84,28 @@ func (s *Set) Fold(slot int, epoch uint32, lanes int) {
 			for l := range lanes {
 				v += s.Block(slot, l).Load(id)
 			}
-			to.w[id].Store(v)
+			store(&to.w[id], v)
 		}
 		for i := range s.head.Folded[0] {
+			step.Write(&s.head.Folded[(seq+1)%2][i])
 			s.head.Folded[(seq+1)%2][i].Store(s.head.Folded[seq%2][i].Load())
 		}
+		step.Write(&s.head.Folded[(seq+1)%2][slot])
 		s.head.Folded[(seq+1)%2][slot].Store(epoch)
-		s.head.Seq.Store(seq + 1) // from here on the blocks no longer count
+		store(&s.head.Seq, seq+1) // from here on the blocks no longer count
 	}
 	for l := range lanes {
 		b := s.Block(slot, l)
 		for id := range numCounters {
-			b.w[id].Store(0)
+			store(&b.w[id], 0)
 		}
 	}
+}
+
+// store stores v, where a test may end the fold.
+func store(w *atomic.Uint64, v uint64) {
+	step.Write(w)
+	w.Store(v)
 }
 
 // Live names a generation whose blocks count beside the carry.

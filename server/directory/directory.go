@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/dnsapp/dnsapp/internal/step"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/shm"
 )
@@ -45,7 +46,16 @@ func (d *Directory) slot(i int) *slot {
 }
 
 // Owner returns the owner word.
-func (d *Directory) Owner() Word { return Word(d.top.Owner.Load()) }
+func (d *Directory) Owner() Word {
+	step.Read(&d.top.Owner)
+	return Word(d.top.Owner.Load())
+}
+
+// move changes the owner word from old to next, and reports whether it did.
+func (d *Directory) move(old, next Word) bool {
+	step.Write(&d.top.Owner)
+	return d.top.Owner.CompareAndSwap(uint64(old), uint64(next))
+}
 
 // SetOwner gives the wire to epoch without a park: to the first generation, or
 // where nothing is handed over.
@@ -60,7 +70,7 @@ func (d *Directory) Park(deadline uint32) (Word, error) {
 		return 0, fmt.Errorf("parking: already %v: %w", old, ErrMoved)
 	}
 	w := Parked(old.Epoch(), deadline)
-	if !d.top.Owner.CompareAndSwap(uint64(old), uint64(w)) {
+	if !d.move(old, w) {
 		return 0, fmt.Errorf("parking: %w", ErrMoved)
 	}
 	return w, nil
@@ -69,7 +79,7 @@ func (d *Directory) Park(deadline uint32) (Word, error) {
 // Flip gives the wire to epoch, from exactly the park word that was acked.
 func (d *Directory) Flip(park Word, epoch uint32) error {
 	d.top.FirstReadAt.Store(0)
-	if !d.top.Owner.CompareAndSwap(uint64(park), uint64(Run(epoch))) {
+	if !d.move(park, Run(epoch)) {
 		return fmt.Errorf("flipping to epoch %d: now %v: %w", epoch, d.Owner(), ErrMoved)
 	}
 	return nil
@@ -387,7 +397,7 @@ func (v LaneView) Lapse(park Word, now uint32) bool {
 	if !park.Lapsed(now) {
 		return false
 	}
-	v.d.top.Owner.CompareAndSwap(uint64(park), uint64(Run(park.Epoch())))
+	v.d.move(park, Run(park.Epoch()))
 	return true
 }
 

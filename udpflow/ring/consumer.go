@@ -41,7 +41,7 @@ func (c *Consumer) Next(upTo uint64, pkt *burst.Packet, meta *Meta) bool {
 		if avail > c.size() { // also: behind us
 			break
 		}
-		step.ReadData(&c.data[0])
+		step.Read(&c.data[0])
 		off := c.pos & (c.size() - 1)
 		left := c.size() - off
 		length := binary.LittleEndian.Uint32(c.data[off+offLength:])

@@ -40,7 +40,7 @@ func (p *Producer) Push(pkt *burst.Packet, rx int64, segment uint16) bool {
 			return false
 		}
 	}
-	step.WriteData(&p.data[0])
+	step.Write(&p.data[0])
 	if pad > 0 {
 		binary.LittleEndian.PutUint32(p.data[off+offLength:], padLength)
 		binary.LittleEndian.PutUint32(p.data[off+offMark:], mark(p.pos))

@@ -1,0 +1,40 @@
+package counters
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dnsapp/dnsapp/internal/layouttest"
+	"github.com/dnsapp/dnsapp/server/directory"
+)
+
+func TestLayout(t *testing.T) {
+	var d layouttest.Dump
+	d.Struct("head", &head{})
+	d.Struct("Block", &Block{})
+	d.Value("headOffset carryOffset blockOffset", []int{headOffset, carryOffset, blockOffset})
+	d.Value("BlockSize", BlockSize)
+	d.Value("RegionSize", RegionSize)
+	d.Value("Received Served Sibling Sent", []ID{Received, Served, Sibling, Sent})
+	d.Value("RxBytes TxBytes Bursts KernelDrops", []ID{RxBytes, TxBytes, Bursts, KernelDrops})
+	d.Value("NotRecorded FromSibling ServedRing TakenBack", []ID{NotRecorded, FromSibling, ServedRing, TakenBack})
+	d.Value("TCPAccepted TCPClosed TCPQueries TCPAnswers", []ID{TCPAccepted, TCPClosed, TCPQueries, TCPAnswers})
+	d.Value("ForwardedTo ForwardedFrom", []ID{ForwardedTo, ForwardedFrom})
+	d.Value("Dropped DroppedRing DroppedTCP", []ID{Dropped, DroppedRing, DroppedTCP})
+	d.Value("Queries LatencyNs Latency", []ID{Queries, LatencyNs, Latency})
+	d.Value("numCounters", numCounters)
+	for r := range NumReasons {
+		d.Value(fmt.Sprint("reason ", uint8(r)), r)
+	}
+	for i := range NumTypes {
+		d.Value(fmt.Sprint("type bucket ", i), TypeName(i))
+	}
+	for i := range NumRcodes {
+		d.Value(fmt.Sprint("rcode bucket ", i), RcodeName(i))
+	}
+	d.Value("LatencyBound(0 19)", []int64{LatencyBound(0), LatencyBound(NumLatency - 1)})
+	layouttest.Check(t, Layout, &d)
+	if MaxLanes != directory.MaxLanes || NumSlots != directory.MaxSlots {
+		t.Errorf("blocks for %d slots of %d lanes, not those of the directory", NumSlots, MaxLanes)
+	}
+}
