@@ -109,20 +109,26 @@ func (m *machine) signal(s *Slot, sig Signal) {
 	m.stopSignalTimer(s)
 	s.Signal = sig
 	m.emit(SignalWorkers{Gen: g, Signal: sig})
-	switch sig {
-	case SignalQuit:
-		m.emit(StartTimer{Timer: TimerQuit, Gen: g})
-	case SignalTerm:
-		m.emit(StartTimer{Timer: TimerTerm, Gen: g})
+	if t, ok := sig.timer(); ok {
+		m.emit(StartTimer{Timer: t, Gen: g})
 	}
 }
 
 func (m *machine) stopSignalTimer(s *Slot) {
-	switch s.Signal {
+	if t, ok := s.Signal.timer(); ok {
+		m.emit(StopTimer{Timer: t, Gen: m.generation(s)})
+	}
+}
+
+// timer returns the timer that gives a generation time to obey the signal.
+func (s Signal) timer() (t Timer, ok bool) {
+	switch s {
 	case SignalQuit:
-		m.emit(StopTimer{Timer: TimerQuit, Gen: m.generation(s)})
+		return TimerQuit, true
 	case SignalTerm:
-		m.emit(StopTimer{Timer: TimerTerm, Gen: m.generation(s)})
+		return TimerTerm, true
+	default:
+		return 0, false
 	}
 }
 
@@ -150,6 +156,7 @@ func (m *machine) processesGone(e ProcessesGone) bool {
 		m.startPending()
 	case PhaseStopping:
 		m.stopFurther()
+	default: // a hand-over goes on
 	}
 	return true
 }

@@ -215,10 +215,10 @@ func (m *machine) abort(reason string) {
 		m.fail(Failed, reason)
 		return
 	}
-	switch m.Phase {
-	case PhaseStarting:
+	if m.Phase == PhaseStarting {
 		m.emit(StopTimer{Timer: TimerReady, Gen: m.Next})
-	case PhaseParking:
+	}
+	if m.Phase == PhaseParking {
 		m.emit(Unpark{})
 	}
 	m.enterAborting(reason)

@@ -120,6 +120,7 @@ func (m *machine) phaseAnswered(e answer) bool {
 			m.confirm()
 			return true
 		}
+	default: // the others wait for no answer
 	}
 	return false
 }
@@ -155,6 +156,7 @@ func (m *machine) stageAnswered(s *Slot, e answer) bool {
 			m.enterReleasing(s)
 			return true
 		}
+	default: // the others wait for no answer
 	}
 	return false
 }
@@ -264,6 +266,7 @@ func (m *machine) workerExited(e WorkerExited) bool {
 		}
 	case StageDraining:
 		m.drainingWorkerExited(s, OneWorker(e.Worker))
+	default: // T4 and T5 look for themselves who is left
 	}
 	return true
 }
