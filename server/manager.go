@@ -2,20 +2,21 @@ package server
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/reload"
 )
 
 // This file is what the supervisor owes to whoever started it: signals, the pid
-// file, and the service manager's notifications.
+// file, and what the service manager is told.
 
 // Signals returns the signals that Run obeys.
 func Signals() <-chan os.Signal {
@@ -52,27 +53,76 @@ func (s *Supervisor) removePIDFile() {
 	}
 }
 
-// notify carries out Notify: sd_notify(3), where a service manager listens.
+// How long before it speaks again, and how much time it asks for, a process has
+// that takes long to start, to reload or to stop.
+const (
+	patienceInterval = 5 * time.Second
+	patience         = 3 * patienceInterval
+)
+
+// notify carries out Notify.
 func (s *Supervisor) notify(st reload.Status) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	var text string
 	switch st {
 	case reload.NotifyReady:
-		text = fmt.Sprintf("READY=1\nMAINPID=%d\nSTATUS=epoch %d serves", pid(), s.state.Active.Epoch)
-	case reload.NotifyReloading: // in one datagram, as Type=notify-reload wants it
-		text = fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\nSTATUS=reloading", mono.Now()/1000)
+		s.busy(false)
+		s.manager.ready(s.statusText())
+		if s.options.Ready != nil {
+			s.options.Ready()
+			s.options.Ready = nil
+		}
+	case reload.NotifyReloading:
+		s.manager.reloading(s.statusText())
+		s.busy(true)
 	case reload.NotifyStopping:
-		text = "STOPPING=1\nSTATUS=stopping"
+		s.manager.stopping(s.statusText())
+		s.busy(true)
 	}
-	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err == nil {
-		_, err = c.Write([]byte(text))
-		c.Close()
+}
+
+// busy begins or ends the time in which the service manager waits, and is asked
+// for patience now and then.
+func (s *Supervisor) busy(yes bool) {
+	if s.patience != nil {
+		s.patience.Stop()
+		s.patience = nil
 	}
-	if err != nil {
-		s.log.Warn("notifying the service manager", "error", err)
+	if !yes || s.manager == nil {
+		return
 	}
+	var t *time.Timer
+	t = time.AfterFunc(patienceInterval, func() {
+		s.post(func() {
+			if s.patience == t { // else it was over meanwhile
+				s.manager.extend(patience, s.statusText())
+				t.Reset(patienceInterval)
+			}
+		})
+	})
+	s.patience = t
+}
+
+// statusText says in a line what the supervisor does: for "systemctl status".
+func (s *Supervisor) statusText() string {
+	var parts []string
+	active := s.generation(s.state.Active)
+	switch {
+	case s.state.Phase == reload.PhaseStopping:
+		parts = append(parts, "stopping")
+	case active == nil:
+		parts = append(parts, "starting")
+	default:
+		parts = append(parts, fmt.Sprintf("epoch %d serves", active.Epoch))
+		if step := s.state.Phase.Step(); step != "" {
+			parts = append(parts, fmt.Sprintf("reloading: %s %s", step, control.Step(step).Word()))
+		} else if r := s.lastReport; r != nil && !r.OK && r.ToEpoch == 0 {
+			first, _, _ := strings.Cut(r.Reason, "\n")
+			parts = append(parts, fmt.Sprintf("reload %d %s: %s", r.ID, r.Outcome, first))
+		}
+	}
+	for _, g := range s.gens {
+		if g != nil && leaves(s.stateOf(g)) {
+			parts = append(parts, fmt.Sprintf("epoch %d waits for %s", g.Epoch, s.drain(g).Reason))
+		}
+	}
+	return strings.Join(parts, "; ")
 }

@@ -25,8 +25,7 @@ type request struct {
 
 	old        *generation // the one it replaces
 	before     control.Ledger
-	drainKnown bool      // report.DrainStart is filled in
-	drainTold  time.Time // when the drain was last news
+	drainKnown bool // report.DrainStart is filled in
 
 	joined    []*request         // others that this one does for
 	news      chan control.Event // for whoever waits; what does not fit is dropped
@@ -200,14 +199,16 @@ const drainNewsInterval = time.Second
 
 // noteDrain tells what the drain of g waits for.
 func (s *Supervisor) noteDrain(g *generation) {
-	r := g.request
-	if r == nil || time.Since(r.drainTold) < drainNewsInterval {
+	told := &s.drainTold[g.Slot]
+	if time.Since(*told) < drainNewsInterval {
 		return
 	}
-	r.drainTold = time.Now()
+	*told = time.Now()
 	d := s.drain(g)
 	s.log.Info("draining", "epoch", g.Epoch, "waits_for", d.Reason)
-	s.tell(r, false, g.Epoch, d.Reason)
+	s.record(happening{kind: control.KindDrain, gen: g.Generation, text: d.Reason})
+	s.tell(g.request, false, g.Epoch, d.Reason)
+	s.manager.say(s.statusText())
 }
 
 func (s *Supervisor) noteDrainEnd(r *request) {

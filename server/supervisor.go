@@ -61,12 +61,15 @@ type Supervisor struct {
 	requests    map[uint64]*request
 	current     *request // the reload that has not committed yet, nil: none
 	lastReport  *control.ReloadReport
+	drainTold   [directory.MaxSlots]time.Time // when the drain in a slot was last news
 	outcomes    map[control.Outcome]uint64
 	respawned   uint64
 	stopWaiters []*stopWaiter
 	journal     journal
 	orders      orders
 	pidFile     string // written; "": none
+	manager     *notifier
+	patience    *time.Timer // asks the manager for more time; nil: it waits for nothing
 
 	control *control.Server
 	admin   *http.Server
@@ -76,6 +79,7 @@ type Supervisor struct {
 type Options struct {
 	Version control.Version
 	Log     *slog.Logger
+	Ready   func() // called once, when the first generation serves; may be nil
 }
 
 // bootRequest is the id of the request for the first generation; reloads count
@@ -96,6 +100,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		preparing: make(map[uint32]*preparation), requests: make(map[uint64]*request),
 		outcomes: make(map[control.Outcome]uint64),
 	}
+	s.manager = newNotifier(s.log)
 	s.zones = zones.NewStore(s.env, s.log)
 	if os.Geteuid() == 0 { // else there is nothing to drop
 		uid, gid, err := config.LookupUser(cfg.User)
@@ -202,6 +207,7 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 		return 1, err
 	}
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
+	s.busy(true)
 	boot := s.follow(bootRequest)
 	s.feed(reload.ReloadRequested{ID: boot.id})
 	for {
@@ -271,6 +277,8 @@ func (s *Supervisor) close() {
 		break
 	}
 	s.removePIDFile()
+	s.busy(false)
+	s.manager.close()
 	s.log.Info("dnsapp has stopped")
 }
 
