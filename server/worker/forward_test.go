@@ -114,11 +114,7 @@ func (w *world) hand(g, reader *generation) {
 		}
 	}
 	w.dir.Changed()
-	for lane := range w.workers * w.lanes {
-		n := w.dir.Ask(reader.slot, lane)
-		reader.wake()
-		until(w.t, "a boundary", func() bool { return w.dir.Answer(reader.slot, lane) >= n })
-	}
+	reader.boundary()
 }
 
 // "Released" is never said over a record that was there when it was ordered,
@@ -279,6 +275,8 @@ func TestInboxIsReplaced(t *testing.T) {
 	c.ask()
 	given := w.open(1, a)
 	given.end()
+	a.boundary()
+	old := (*a.workers[0].rings.inboxes.Load())[0].region
 	w.dir.SetState(1, directory.Free)
 	b := w.open(1, a)
 	b.run()
@@ -288,11 +286,13 @@ func TestInboxIsReplaced(t *testing.T) {
 			t.Errorf("answered by %s", who)
 		}
 	}
-	if n := len(*a.workers[0].rings.inboxes.Load()); n != 1 {
-		t.Errorf("the old worker reads %d inboxes", n)
+	inboxes := *a.workers[0].rings.inboxes.Load()
+	a.end()
+	if len(inboxes) != 1 || inboxes[0].epoch != b.epoch || inboxes[0].region.Size() == 0 {
+		t.Errorf("the old worker reads %d inboxes, the first of epoch %d", len(inboxes), inboxes[0].epoch)
 	}
-	if n := given.outlets[0].Lanes(); n != 1 {
-		t.Errorf("%d lanes", n)
+	if old.Size() != 0 {
+		t.Error("the rings of the generation that was given up are still mapped")
 	}
 }
 

@@ -190,11 +190,16 @@ func (l *lane) ownerMoved(w directory.Word) {
 
 // stayParked takes the wire back for the parked owner once the lease is over.
 func (l *lane) stayParked() {
-	if l.view.Lapse(l.owner, mono.Millis()) {
-		if w := l.view.Owner(); w != l.owner {
-			l.log.Warn("the park lapsed before the flip", "lane", l.global, "word", w)
-			l.ownerMoved(w)
-		}
+	now := mono.Millis()
+	if !l.view.Lapse(l.owner, now) {
+		return
+	}
+	w := l.view.Owner()
+	if w == directory.Run(l.owner.Epoch()) && l.owner.Lapsed(now) {
+		l.log.Warn("the park lapsed before the flip", "lane", l.global, "word", w)
+	}
+	if w != l.owner {
+		l.ownerMoved(w)
 	}
 }
 

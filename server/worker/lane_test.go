@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -107,11 +106,8 @@ func TestParkAndFlip(t *testing.T) {
 	}
 	w.dir.SetState(b.slot, directory.Active)
 	w.dir.SetState(a.slot, directory.Draining)
-	for lane := range 2 { // a boundary is passed in between, still parked
-		ask := w.dir.Ask(a.slot, lane)
-		w.wakeAll()
-		until(t, "a parked lane answers", func() bool { return w.dir.Answer(a.slot, lane) >= ask })
-	}
+	a.boundary() // still parked
+	b.boundary()
 	for _, c := range clients {
 		c.silent()
 	}
@@ -239,19 +235,11 @@ func TestAnswersWhenAsked(t *testing.T) {
 	a.run()
 	b.run()
 	w.boot(a)
-	ask := func(g *generation) {
-		t.Helper()
-		for lane := range 2 {
-			n := w.dir.Ask(g.slot, lane)
-			g.wake()
-			until(t, fmt.Sprintf("lane %d of epoch %d answers", lane, g.epoch), func() bool { return w.dir.Answer(g.slot, lane) == n })
-		}
-	}
-	ask(a)
-	ask(b)
+	a.boundary()
+	b.boundary()
 	w.park(lease, a)
-	ask(a)
-	ask(b)
+	a.boundary()
+	b.boundary()
 }
 
 // A socket that only one generation lists is read by it, before and after the
@@ -286,12 +274,7 @@ func TestSocketsOfOneGeneration(t *testing.T) {
 		t.Errorf("the added socket: %s", who)
 	}
 	w.dir.SetState(a.slot, directory.Leaving)
-	w.wakeAll()
-	for lane := range w.workers * w.lanes {
-		n := w.dir.Ask(a.slot, lane)
-		a.wake()
-		until(t, "a boundary", func() bool { return w.dir.Answer(a.slot, lane) == n })
-	}
+	a.boundary()
 	old.send()
 	if who := both.ask(); who != by(b) {
 		t.Errorf("the socket of both: %s", who)
@@ -369,11 +352,7 @@ func TestStopServesTheQueue(t *testing.T) {
 	for _, c := range clients {
 		c.send()
 	}
-	for lane := range 2 {
-		n := w.dir.Ask(0, lane)
-		g.wake()
-		until(t, "a boundary", func() bool { return w.dir.Answer(0, lane) == n })
-	}
+	g.boundary()
 	for _, c := range clients {
 		c.silent()
 	}

@@ -221,6 +221,9 @@ func (w *world) worker(g *generation, i int) *Worker {
 		streams: stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log),
 	}
 	o.setWakes(m)
+	for slot := range w.wakes {
+		o.wakes[slot].Store(&w.wakes[slot])
+	}
 	var err error
 	if o.services, err = newServices(m, g.pid(i)); err != nil {
 		w.t.Fatal(err)
@@ -341,6 +344,18 @@ func (w *world) handOver(from, to *generation, publish bool) {
 		w.t.Fatal(err)
 	}
 	w.wakeAll()
+}
+
+// boundary waits until every lane of g has taken a whole turn since the call.
+func (g *generation) boundary() {
+	g.w.t.Helper()
+	for range 3 { // of two boundaries in a row both may lie in one turn
+		for lane := range g.w.workers * g.w.lanes {
+			n := g.w.dir.Ask(g.slot, lane)
+			g.wake()
+			until(g.w.t, fmt.Sprintf("lane %d of epoch %d answers", lane, g.epoch), func() bool { return g.w.dir.Answer(g.slot, lane) == n })
+		}
+	}
 }
 
 // publish opens a window against g.
