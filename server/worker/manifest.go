@@ -95,15 +95,12 @@ func (m *Manifest) Encode() (fd int, err error) {
 // readManifest reads and closes the manifest's descriptor.
 func readManifest(fd int) (*Manifest, error) {
 	f := os.NewFile(uintptr(fd), "manifest")
-	if f == nil {
-		return nil, fmt.Errorf("reading the manifest: descriptor %d is not open (this command is started by dnsapp serve only)", fd)
-	}
 	defer f.Close()
 	var m Manifest
 	// Its offset is shared with the supervisor's descriptor and other workers.
 	st, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("reading the manifest: %w", err)
+		return nil, fmt.Errorf("reading the manifest (this command is started by dnsapp serve only): %w", err)
 	}
 	b := make([]byte, st.Size())
 	if _, err := f.ReadAt(b, 0); err != nil {
