@@ -32,6 +32,7 @@ type generation struct {
 	table    *table.Table
 	rings    map[int]*ringRegion // those its lanes fill, by the slot whose workers empty them
 	wakes    []int               // eventfds of its lanes
+	bursts   []uint64            // of each lane, when the monitor last looked
 	ending   bool                // SignalWorkers was ordered: nothing is respawned
 	deadline time.Time           // end of its drain. Valid iff draining
 	request  *request            // the reload that replaces it, nil: none has tried
@@ -58,6 +59,7 @@ type process struct {
 	failures int         // starts in a row that did not last
 	retry    *time.Timer // pending respawn
 	wanted   bool        // respawn it when it ends
+	suspect  *suspect    // asked for a sign of life, nil: not
 }
 
 // minRun is how long a worker must have lived for its end not to slow down the
@@ -269,10 +271,11 @@ func (p *process) stopRespawn() {
 type fence struct {
 	order   uint32
 	workers reload.Workers
+	gens    [directory.MaxSlots]*generation // those that were in the slots then
 }
 
 func (s *Supervisor) fence(order uint32, workers reload.Workers) {
-	f := &fence{order: order, workers: workers}
+	f := &fence{order: order, workers: workers, gens: s.gens}
 	s.fences = append(s.fences, f)
 	for slot, set := range workers {
 		g := s.gens[slot]
@@ -293,7 +296,7 @@ func (s *Supervisor) fence(order uint32, workers reload.Workers) {
 
 func (s *Supervisor) checkFence(f *fence) {
 	for slot, set := range f.workers {
-		if g := s.gens[slot]; g != nil {
+		if g := f.gens[slot]; g != nil {
 			for i := range set.All() {
 				if g.workers[i].proc != nil {
 					return

@@ -339,6 +339,15 @@ func (s *Supervisor) release(f reload.Release) {
 		}
 	}
 	slot, heartbeat, began := int(g.Slot), s.heartbeat(), time.Now()
+	var readers []held // who takes back
+	if a := s.generation(s.state.Active); a != nil {
+		for i, p := range a.workers {
+			if p.proc != nil {
+				readers = append(readers, held{i, p.proc.PID, cpuTime(p.proc.PID)})
+			}
+		}
+	}
+	owner := int(s.state.Active.Slot)
 	s.wakeAll()
 	s.watch(f.Order, drainInterval, func() reload.Event {
 		rest := open[:0]
@@ -367,6 +376,11 @@ func (s *Supervisor) release(f reload.Release) {
 		for _, h := range open {
 			if stalled(h.pid, h.cpu, heartbeat) {
 				silent[slot] |= reload.OneWorker(h.worker)
+			}
+		}
+		for _, h := range readers {
+			if left && stalled(h.pid, h.cpu, heartbeat) {
+				silent[owner] |= reload.OneWorker(h.worker)
 			}
 		}
 		if silent.Empty() {
@@ -415,6 +429,9 @@ func (s *Supervisor) startTimer(f reload.StartTimer) {
 		s.stopDeadline = time.Now().Add(d)
 	case reload.TimerStopFast:
 		d = stopFastTime
+		if !s.stopDeadline.IsZero() { // one budget, from the first request
+			d = min(d, max(time.Until(s.stopDeadline), 0))
+		}
 		s.stopDeadline = time.Now().Add(d)
 	}
 	if f.Timer == reload.TimerDrain {

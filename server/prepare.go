@@ -126,6 +126,7 @@ func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zon
 			}
 		}
 	}
+	g.bursts = make([]uint64, g.lanes())
 	for i := range cfg.Workers {
 		g.workers = append(g.workers, &process{index: i})
 	}

@@ -123,7 +123,7 @@ func (s *Supervisor) transition(f reload.LogTransition) {
 	if f.Reason != "" {
 		args = append(args, "reason", f.Reason)
 	}
-	if r != nil {
+	if r != nil && r.id != bootRequest {
 		args = append(args, "reload", r.id, "elapsed", time.Since(r.began).Round(time.Microsecond))
 	}
 	text := f.To.String()

@@ -64,6 +64,7 @@ type Supervisor struct {
 	drainTold   [directory.MaxSlots]time.Time // when the drain in a slot was last news
 	outcomes    map[control.Outcome]uint64
 	respawned   uint64
+	lastTraffic time.Time // seen by the monitor
 	stopWaiters []*stopWaiter
 	journal     journal
 	orders      orders
@@ -207,6 +208,7 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 		return 1, err
 	}
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
+	s.monitor()
 	s.busy(true)
 	boot := s.follow(bootRequest)
 	s.feed(reload.ReloadRequested{ID: boot.id})

@@ -157,14 +157,20 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 
 // Drops returns how many datagrams the kernel has dropped on the socket since
 // it was made, for want of buffer space or for a bad checksum (SO_MEMINFO).
-func Drops(fd int) (uint64, error) {
-	const drops = 8 // SK_MEMINFO_DROPS
+func Drops(fd int) (uint64, error) { return memInfo(fd, 8) } // SK_MEMINFO_DROPS
+
+// Queued returns how many bytes of its buffer the datagrams take that wait on
+// the socket.
+func Queued(fd int) (uint64, error) { return memInfo(fd, 0) } // SK_MEMINFO_RMEM_ALLOC
+
+// memInfo returns one word of SO_MEMINFO.
+func memInfo(fd, word int) (uint64, error) {
 	var info [9]uint32
 	size := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
-		return 0, fmt.Errorf("reading the drops of descriptor %d: SO_MEMINFO: %w", fd, errno)
+		return 0, fmt.Errorf("reading the memory of descriptor %d: SO_MEMINFO: %w", fd, errno)
 	}
-	return uint64(info[drops]), nil
+	return uint64(info[word]), nil
 }
