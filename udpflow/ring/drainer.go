@@ -23,7 +23,7 @@ func NewDrainer(newestFirst []*Consumer) *Drainer {
 	return &Drainer{from: newestFirst, tails: make([]uint64, len(newestFirst)), at: -1}
 }
 
-// Source says where a datagram of a Batch came from.
+// Source says where a datagram that Fill has read came from.
 type Source struct {
 	Meta
 	Ring int // index in the list given to NewDrainer
