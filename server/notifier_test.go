@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -128,4 +129,42 @@ func TestNoNotifier(t *testing.T) {
 	n.ready("")
 	n.say("")
 	n.close()
+}
+
+// While the manager waits it is asked for more time, again and again, and not
+// after that.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := looping(t)
+		s.manager = &notifier{wake: make(chan struct{}, 1)} // it only queues
+		asked := func() (n int) {
+			s.manager.mu.Lock()
+			defer s.manager.mu.Unlock()
+			for _, text := range s.manager.states {
+				if strings.HasPrefix(text, "EXTEND_TIMEOUT_USEC=15000000\nSTATUS=starting") {
+					n++
+				}
+			}
+			return n
+		}
+		busy := func(yes bool) {
+			if err := s.ask(t.Context(), func() { s.busy(yes) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		busy(true)
+		time.Sleep(patienceInterval - time.Millisecond)
+		if n := asked(); n != 0 {
+			t.Errorf("asked %d times before the interval was over", n)
+		}
+		time.Sleep(2*patienceInterval + 2*time.Millisecond)
+		if n := asked(); n != 3 {
+			t.Errorf("asked %d times in three intervals", n)
+		}
+		busy(false)
+		time.Sleep(10 * patienceInterval)
+		if n := asked(); n != 3 {
+			t.Errorf("asked %d times when it was over", n-3)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -24,9 +25,12 @@ func configFlag(c *cobra.Command, path *string) {
 
 func serveCommand() *cobra.Command {
 	var path string
+	var daemon bool
+	var timeout time.Duration
+	var fd int
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve in the foreground",
+		Short: "Serve in the foreground, or as a daemon",
 		Long: `serve checks the configuration, binds its addresses, compiles its zones, starts
 the workers and serves until it is told to stop. It logs to standard error.
 
@@ -34,27 +38,52 @@ The process itself, the supervisor, serves no traffic: it keeps the sockets and
 the shared memory, so that generations of workers can come and go. Started as
 root it binds any port and runs the workers as the configured user.
 
-  dnsapp serve -c /etc/dnsapp/dnsapp.yaml
+With --daemon it goes on in the background, in a session of its own, and the
+command returns when it serves, or with the reason why it does not. Standard error
+stays what it is: redirect it to a file. Service managers need no --daemon: where
+NOTIFY_SOCKET is set, sd_notify tells them when it serves, reloads and stops.
+
+Where the configuration has a pid_file, it holds the process id of the supervisor
+while it serves.
 
 Signals: HUP reloads; QUIT stops after a drain, TERM after a short one, INT at
 once. A faster stop overtakes a slower one.
 
-Exit codes: 0 stopped as told, 1 failed, 2 wrong usage, 3 the configuration is
-refused.`,
+  dnsapp serve -c /etc/dnsapp/dnsapp.yaml
+  dnsapp serve -c /etc/dnsapp/dnsapp.yaml --daemon 2>>/var/log/dnsapp.log
+
+Exit codes: 0 stopped as told, or a daemon serves; 1 failed, or the daemon did not
+serve in time; 2 wrong usage; 3 the configuration is refused.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return serve(path) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !daemon {
+				return serve(path, tellReady(fd))
+			}
+			if timeout < 0 {
+				return exit.With(exit.Usage, fmt.Errorf("--timeout %v is negative", timeout))
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+			defer stop()
+			return daemonize(ctx, path, timeout)
+		},
 	}
 	configFlag(c, &path)
+	c.Flags().BoolVar(&daemon, "daemon", false, "go on in the background, and return when it serves")
+	c.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "with --daemon: how long it may take until it serves; 0: as long as it takes")
+	c.Flags().IntVar(&fd, "ready-fd", 0, "pipe to tell that it serves")
+	if err := c.Flags().MarkHidden("ready-fd"); err != nil {
+		panic(err) // there is no such flag
+	}
 	return c
 }
 
-func serve(path string) error {
+func serve(path string, ready func()) error {
 	signals := server.Signals()
 	cfg, err := config.Load(path)
 	if err != nil {
 		return refused(path, err)
 	}
-	s, err := server.New(cfg, server.Options{Version: buildVersion(), Log: logging.New(cfg.Log)})
+	s, err := server.New(cfg, server.Options{Version: buildVersion(), Log: logging.New(cfg.Log), Ready: ready})
 	if err != nil {
 		return err
 	}
