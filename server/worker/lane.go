@@ -262,6 +262,7 @@ func (l *lane) stop() {
 	l.lookAtSlots()
 	if int(l.worker.stopped.Add(1)) == len(l.worker.lanes) {
 		netio.Wake(l.worker.lanes[0].wake)
+		l.worker.reportDue()
 	}
 }
 

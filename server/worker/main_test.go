@@ -217,7 +217,7 @@ func (w *world) worker(g *generation, i int) *Worker {
 	}
 	o := &Worker{
 		log: log, m: m, epoch: g.epoch, slot: g.slot, index: i, dir: w.dir, view: w.dir.Worker(g.slot, i),
-		table: w.tables[g.slot], tables: w.tables, rings: new(ringReader),
+		table: w.tables[g.slot], tables: w.tables, rings: new(ringReader), due: make(chan struct{}, 1),
 		streams: stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log),
 	}
 	o.setWakes(m)
@@ -461,10 +461,12 @@ func epochOf(answer string) string {
 
 func epoch(g *generation) string { return fmt.Sprintf("epoch=%d", g.epoch) }
 
-// testWriter logs to the test.
+// testWriter logs to the test, as long as that lasts.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
-	w.t.Log(strings.TrimSuffix(string(b), "\n"))
+	if w.t.Context().Err() == nil { // it ends just before the cleanups
+		w.t.Log(strings.TrimSuffix(string(b), "\n"))
+	}
 	return len(b), nil
 }

@@ -55,8 +55,9 @@ type Worker struct {
 
 	quit     atomic.Bool
 	draining atomic.Bool
-	stopping atomic.Bool  // takes no new work
-	stopped  atomic.Int32 // lanes that read no more
+	stopping atomic.Bool   // takes no new work
+	stopped  atomic.Int32  // lanes that read no more
+	due      chan struct{} // capacity 1: a drain report is wanted now
 	laneEnd  sync.WaitGroup
 }
 
@@ -79,7 +80,7 @@ func Run(ctx context.Context) error {
 }
 
 func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
-	w := &Worker{log: log, m: m, epoch: m.Epoch, slot: m.Slot, index: m.Index}
+	w := &Worker{log: log, m: m, epoch: m.Epoch, slot: m.Slot, index: m.Index, due: make(chan struct{}, 1)}
 	w.setWakes(m)
 	link, err := NewLink(ControlFD)
 	if err != nil {
@@ -279,11 +280,11 @@ func (w *Worker) socket(id uint32) *netio.UDP {
 }
 
 // addInbox makes the worker read the rings in the region behind fd, which the
-// lanes of the generation in slot fill.
+// lanes of the generation in slot fill. It takes fd over, also on error.
 func (w *Worker) addInbox(slot, fd int) error {
 	r, err := shm.Map(fd)
 	if err != nil {
-		return fmt.Errorf("rings from slot %d: %w", slot, err)
+		return errors.Join(fmt.Errorf("rings from slot %d: %w", slot, err), unix.Close(fd))
 	}
 	rings, err := ring.Attach(r)
 	if err != nil {
@@ -377,8 +378,10 @@ func (w *Worker) run(ctx context.Context) error {
 			}
 		})
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	quit := make(chan struct{})
-	go w.obey(quit)
+	go w.obey(ctx, quit)
 	w.view.SetReady(w.epoch, os.Getpid())
 	if err := w.link.Send(Message{Op: OpReady}); err != nil {
 		w.log.Warn("the supervisor is gone", "error", err)
@@ -398,8 +401,8 @@ func (w *Worker) run(ctx context.Context) error {
 	return err
 }
 
-// obey carries out what the supervisor says.
-func (w *Worker) obey(quit chan<- struct{}) {
+// obey carries out what the supervisor says. ctx ends with the worker.
+func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 	for {
 		m, fds, err := w.link.Receive()
 		switch {
@@ -423,7 +426,6 @@ func (w *Worker) obey(quit chan<- struct{}) {
 			}
 			if err := w.addInbox(m.Producer, fds[0]); err != nil {
 				w.log.Error("opening a window", "error", err)
-				break
 			}
 			fds = nil
 			w.wakeLanes()
@@ -433,8 +435,9 @@ func (w *Worker) obey(quit chan<- struct{}) {
 			}
 			w.streams.Drain()
 			if !w.draining.Swap(true) {
-				go w.reportDrain()
+				go w.reportDrain(ctx)
 			}
+			w.reportDue()
 		case OpRelease:
 			w.rings.release.Store(m.Window)
 			w.wakeLanes()
@@ -460,22 +463,37 @@ func (w *Worker) obey(quit chan<- struct{}) {
 // an event.
 const drainInterval = time.Second
 
-// reportDrain writes drain reports until the process ends: at once, whenever a
-// connection has ended, and when the newest flow can have aged.
-func (w *Worker) reportDrain() {
-	timer := time.NewTimer(0)
+// reportDue asks for a drain report now, if there are reports at all.
+func (w *Worker) reportDue() {
+	select {
+	case w.due <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// reportDrain writes drain reports until the worker ends: whenever one is due or
+// a connection has ended, and when the newest flow can have aged.
+func (w *Worker) reportDrain(ctx context.Context) {
+	timer := time.NewTimer(drainInterval)
 	for {
 		select {
+		case <-ctx.Done():
+			return
 		case <-timer.C:
+		case <-w.due:
 		case <-w.streams.Changed():
 		}
 		r := directory.Report{Asked: w.view.DrainAsked()}
-		if !w.stopping.Load() { // with the wire given up, no flow can go on
+		conns, queries := w.streams.Open()
+		r.TCP, r.Queries = uint32(conns), uint32(queries)
+		if w.stopping.Load() {
+			// With the wire given up no flow can go on. What is queued is in flight
+			// until every lane has served it.
+			r.Queries += uint32(len(w.lanes)) - uint32(w.stopped.Load())
+		} else {
 			flows, idle := w.table.Scan(w.index, mono.Millis())
 			r.Flows, r.IdleMs = uint32(flows), idle
 		}
-		conns, queries := w.streams.Open()
-		r.TCP, r.Queries = uint32(conns), uint32(queries)
 		w.view.SetReport(r)
 		if err := w.link.Send(Message{Op: OpReport}); err != nil {
 			w.log.Debug("drain report", "error", err)

@@ -1,0 +1,281 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/udpflow/ring"
+)
+
+// obeying is a worker that runs with a supervisor at the other end of its link.
+type obeying struct {
+	*generation
+	o    *Worker
+	link *Link // the supervisor's end
+	done chan error
+	end  context.CancelFunc
+}
+
+// obey runs the one worker of g as Run does.
+func (g *generation) obey() *obeying {
+	g.w.t.Helper()
+	here, there := links(g.w.t)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &obeying{generation: g, o: g.workers[0], link: here, done: make(chan error, 1), end: cancel}
+	s.o.link = there
+	go func() { s.done <- s.o.run(ctx) }()
+	g.w.t.Cleanup(func() {
+		cancel()
+		here.Close()
+		<-s.done
+		there.Close()
+	})
+	s.message(OpReady)
+	return s
+}
+
+// tell sends a message to the worker.
+func (s *obeying) tell(m Message, fds ...int) {
+	s.w.t.Helper()
+	if err := s.link.Send(m, fds...); err != nil {
+		s.w.t.Fatal(err)
+	}
+}
+
+// message waits for a message of the worker.
+func (s *obeying) message(op Op) {
+	s.w.t.Helper()
+	if err := s.link.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		s.w.t.Fatal(err)
+	}
+	for {
+		m, _, err := s.link.Receive()
+		if err != nil {
+			s.w.t.Fatalf("waiting for %s: %v", op, err)
+		}
+		if m.Op == op {
+			return
+		}
+	}
+}
+
+// obeyed waits until the worker has obeyed everything it was told.
+func (s *obeying) obeyed() {
+	s.w.t.Helper()
+	rings := s.ringRegion(1, 1)
+	defer rings.Close()
+	before := s.o.rings.inboxes.Load()
+	s.tell(Message{Op: OpWindow, Producer: 3}, rings.Fd())
+	until(s.w.t, "the worker obeys", func() bool { return s.o.rings.inboxes.Load() != before })
+}
+
+// ringRegion returns a region of rings.
+func (s *obeying) ringRegion(lanes, workers int) *shm.Region {
+	s.w.t.Helper()
+	r, err := shm.Create("rings", ring.RegionSize(lanes, workers, 64<<10))
+	if err != nil {
+		s.w.t.Fatal(err)
+	}
+	if _, err := ring.Format(r, lanes, workers, 64<<10); err != nil {
+		s.w.t.Fatal(err)
+	}
+	return r
+}
+
+// READY is in the directory before it is said, and the worker serves then.
+func TestReady(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	ap := w.listen(config.AffinityFlow, false)
+	g := w.open(0)
+	s := g.obey()
+	if !w.dir.Worker(0, 0).IsReady(g.epoch, unix.Getpid()) {
+		t.Error("it says so before it is")
+	}
+	w.boot(g)
+	if who := w.client(ap).ask(); who != by(g) {
+		t.Errorf("answered by %s", who)
+	}
+	s.tell(Message{Op: OpQuit})
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+	s.done <- nil
+}
+
+// The rings of a window are read from when they come. A window that makes no sense
+// is refused, and leaves no descriptor.
+func TestWindow(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.listen(config.AffinityFlow, false)
+	g := w.open(0)
+	s := g.obey()
+	w.boot(g)
+	s.obeyed()
+	g.boundary()
+	before := descriptors(t)
+	none := s.ringRegion(1, 1)
+	defer none.Close()
+	other, err := shm.Create("other", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	file := memfd(t, "no region", "")
+	s.tell(Message{Op: OpWindow, Producer: 1})
+	s.tell(Message{Op: OpWindow, Producer: 1}, none.Fd(), none.Fd())
+	s.tell(Message{Op: OpWindow, Producer: 1}, other.Fd())
+	s.tell(Message{Op: OpWindow, Producer: 1}, file)
+	s.tell(Message{Op: "nonsense"}, file)
+	s.obeyed()
+	g.boundary()
+	if n := descriptors(t); n != before+3 { // those of this test
+		t.Errorf("%d descriptors before, %d after", before+3, n)
+	}
+
+	r := s.ringRegion(4, 1)
+	rings, err := ring.Attach(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tell(Message{Op: OpWindow, Producer: 2}, r.Fd())
+	for lane := range 4 {
+		p := rings.Producer(lane, 0)
+		p.Push(&burst.Packet{Payload: []byte("who?"), Socket: 12345}, 0, 0)
+		p.Publish()
+		if p.NeedsWake() {
+			g.wake()
+		}
+	}
+	until(t, "all records are taken", func() bool { return g.sum(counters.ForwardedFrom+2) == 4 })
+	if err := r.Close(); err != nil { // the worker has its own
+		t.Error(err)
+	}
+}
+
+// A descriptor that was refused is closed once: its number may be another's the
+// next moment.
+func TestRefusedWindowClosesOnce(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.listen(config.AffinityFlow, false)
+	s := w.open(0).obey()
+	s.o.log = slog.New(slog.DiscardHandler)
+	other, err := shm.Create("other", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	var others sync.WaitGroup
+	var done atomic.Bool
+	others.Go(func() {
+		for !done.Load() {
+			fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := unix.Close(fd); err != nil {
+				t.Errorf("somebody closed descriptor %d: %v", fd, err)
+				return
+			}
+		}
+	})
+	for range 300 {
+		s.tell(Message{Op: OpWindow, Producer: 1}, other.Fd())
+	}
+	s.obeyed()
+	done.Store(true)
+	others.Wait()
+}
+
+// The worker serves on when the supervisor is gone.
+func TestServesWithoutSupervisor(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	ap := w.listen(config.AffinityFlow, true)
+	g := w.open(0)
+	s := g.obey()
+	w.boot(g)
+	s.link.Close()
+	for range 3 {
+		if who := w.client(ap).ask(); who != by(g) {
+			t.Errorf("answered by %s", who)
+		}
+	}
+	select {
+	case err := <-s.done:
+		t.Errorf("the worker ended: %v", err)
+		s.done <- nil
+	default:
+	}
+}
+
+// Eventfds that come with a window replace those of the generation that had the
+// slot before, which are closed; the others stay.
+func TestWakes(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.listen(config.AffinityFlow, false)
+	g := w.open(0)
+	s := g.obey()
+	tell := func(slot, n int) (sent []uint64) {
+		var fds []int
+		for range n {
+			fd, err := unix.MemfdCreate("wake", unix.MFD_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = append(fds, fd)
+			sent = append(sent, inode(t, fd))
+		}
+		s.tell(Message{Op: OpWakes, Producer: slot}, fds...)
+		closeAll(fds)
+		return sent
+	}
+	empty := []int{}
+	s.o.wakes[1].Store(&empty) // those of the test's world are not the worker's to close
+	s.obeyed()
+	g.boundary()
+	before := descriptors(t)
+	for round := range 3 {
+		if err := w.dir.Open(1, w.dir.NewEpoch(), 1, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := append(tell(1, 2), tell(1, 1)...)
+		s.obeyed()
+		var got []uint64
+		for _, fd := range *s.o.wakes[1].Load() {
+			got = append(got, inode(t, fd))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("round %d: eventfds %v, want %v", round, got, want)
+		}
+		w.dir.SetState(1, directory.Free)
+	}
+	tell(0, 1) // its own are fixed
+	tell(9, 1)
+	s.obeyed()
+	g.boundary()
+	if n := descriptors(t); n != before+3 {
+		t.Errorf("%d descriptors before, %d after, of which 3 are eventfds", before, n)
+	}
+}
+
+// inode says which file a descriptor is.
+func inode(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
