@@ -83,8 +83,8 @@ fresh: ## make run and make test in a bare Debian 12 root with only Go, make and
 	@test/fresh.sh
 
 .PHONY: install
-install: build ## install the binaries under $(PREFIX)
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/dnsapp bin/dnsappctl
+install: build ## install binaries, manual pages, completions and units under $(PREFIX)
+	@packaging/install.sh bin "$(DESTDIR)" "$(PREFIX)"
 
 .PHONY: clean
 clean: ## remove what was built

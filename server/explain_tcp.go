@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -57,7 +56,12 @@ func (s *Supervisor) explainTCP(ctx context.Context, q control.FlowQuery) (*cont
 		}
 		f.Verdict = unowned(c)
 		for pid, own := range holders {
-			if holds(pid, c.inode) {
+			has, err := holds(pid, c.inode)
+			if errors.Is(err, fs.ErrPermission) {
+				f.Verdict = "not known: to see what its workers hold, dnsapp needs CAP_SYS_PTRACE"
+				continue
+			}
+			if has {
 				own(&f)
 				f.Verdict = fmt.Sprintf("served by worker %d of epoch %d, to its end", f.Owner.Worker, f.Owner.Epoch)
 				break
@@ -156,20 +160,22 @@ func connections(q control.FlowQuery) ([]connection, error) {
 	return found, nil
 }
 
-// holds reports whether the process has the socket with this inode open.
-func holds(pid int, inode string) bool {
+// holds reports whether the process has the socket with this inode open. The
+// error of a process that is gone is no more than that.
+func holds(pid int, inode string) (bool, error) {
 	if inode == "0" { // of all that have none
-		return false
+		return false, nil
 	}
-	want := "socket:[" + inode + "]"
-	links, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false
+		return false, err
 	}
-	for _, l := range links {
-		if to, err := os.Readlink(l); err == nil && to == want {
-			return true
+	for _, e := range entries {
+		// One may have been closed meanwhile.
+		if to, err := os.Readlink(dir + "/" + e.Name()); err == nil && to == "socket:["+inode+"]" {
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
