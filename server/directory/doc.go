@@ -4,7 +4,8 @@
 //
 // Invariant: every word has one writer, except the owner word, which changes
 // only by compare-and-swap from exactly the value the writer saw. So of a flip,
-// an unpark and a lapse of the same park, one wins.
+// an unpark and a lapse of the same park, one wins. (SetOwner stores it, where
+// nobody hands over to anybody.)
 //
 //	           supervisor: Park            supervisor: Flip
 //	(E, RUN) ---------------> (E, PARK, d) -------------> (E', RUN)

@@ -176,6 +176,18 @@ func (r *Region) SealContent() error {
 	return nil
 }
 
+// ExcludeFromDumps keeps this mapping out of core dumps, because it holds
+// secrets. On Heap it does nothing.
+func (r *Region) ExcludeFromDumps() error {
+	if r.fd < 0 {
+		return nil
+	}
+	if err := unix.Madvise(r.mem, unix.MADV_DONTDUMP); err != nil {
+		return fmt.Errorf("keeping a region out of dumps: %w", err)
+	}
+	return nil
+}
+
 // Size returns the size in bytes, header included.
 func (r *Region) Size() int { return len(r.mem) }
 

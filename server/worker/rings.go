@@ -30,6 +30,7 @@ type ringReader struct {
 	slots    []int // by ring of the drainer: the slot that fills it
 	drainer  *ring.Drainer
 	released uint32
+	damage   uint64 // seen so far in the rings of seen
 }
 
 // add makes the reader read in, from the next turn of its lane on. Only one
@@ -103,7 +104,23 @@ func (r *ringReader) serve(l *lane) bool {
 	}
 	l.answerRecords(counters.ServedRing, counters.DroppedRing)
 	r.drainer.Release()
+	r.noteDamage(l)
 	return true
+}
+
+// noteDamage logs when a ring held what no producer of ours writes: an unknown
+// number of datagrams is lost then.
+func (r *ringReader) noteDamage(l *lane) {
+	damage := uint64(0)
+	for _, in := range *r.seen {
+		for _, c := range in.Consumers() {
+			damage += c.Damaged()
+		}
+	}
+	if damage > r.damage {
+		l.log.Error("damaged ring: datagrams are lost", "lane", l.global, "times", damage-r.damage)
+	}
+	r.damage = damage
 }
 
 // sleep reports whether the rings allow the lane to wait: from then on whoever

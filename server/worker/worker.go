@@ -401,6 +401,17 @@ func (w *Worker) run(ctx context.Context) error {
 	return err
 }
 
+// sweepInterval is how often old flows are cleared from the table, long before
+// their stamps wrap and read as new.
+const sweepInterval = time.Hour
+
+// sweep clears old flows until the process ends.
+func (w *Worker) sweep() {
+	for range time.Tick(sweepInterval) {
+		w.table.Sweep(mono.Millis())
+	}
+}
+
 // obey carries out what the supervisor says. ctx ends with the worker.
 func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 	for {

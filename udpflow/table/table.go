@@ -56,6 +56,9 @@ func Attach(r *shm.Region) (*Table, error) {
 	if r.Size() < slotsOffset {
 		return nil, fmt.Errorf("attaching flow table: region has %d bytes, its headers take %d: %w", r.Size(), slotsOffset, shm.ErrLayout)
 	}
+	if err := r.ExcludeFromDumps(); err != nil { // the secret is in it
+		return nil, fmt.Errorf("attaching flow table: %w", err)
+	}
 	h := shm.View[top](r, topOffset)
 	slots, idle := h.Slots.Load(), h.IdleMs.Load() // once: another process may rewrite them
 	if err := validate(slots, idle, r.Size()); err != nil {
