@@ -82,7 +82,8 @@ type lane struct {
 	started  bool // has read since its generation first owned the wire
 	noteRead bool // the next receive call is the first of this owner
 	stopping bool // takes no new work, by order of the supervisor
-	starved  bool // connections are queued that could not be accepted
+
+	starved time.Time // until when no connection is accepted, for want of resources; zero: now
 
 	split *dispatch.Lane
 	rings *ringReader // nil unless this lane empties the worker's rings
@@ -94,12 +95,6 @@ func (l *lane) run() error { return l.poller.Run(l.turn) }
 // turn does everything there is to do, and reports whether the lane is to end.
 func (l *lane) turn() bool {
 	polled := false
-	if l.starved {
-		l.starved = false
-		for _, s := range l.tcp {
-			s.ready = true
-		}
-	}
 	for round := 0; ; round++ {
 		if l.worker.quit.Load() {
 			return true
@@ -120,7 +115,7 @@ func (l *lane) turn() bool {
 			}
 		}
 		for _, s := range l.tcp {
-			if s.ready && s.reading {
+			if s.ready && s.reading && l.starved.IsZero() {
 				l.accept(s)
 				busy = true
 			}
@@ -136,7 +131,20 @@ func (l *lane) turn() bool {
 			}
 		default:
 			polled = !l.poller.Ready(l.mark)
+			l.acceptAgain()
 		}
+	}
+}
+
+// acceptAgain ends the wait for resources when its time has come. No event
+// announces the connections that are queued.
+func (l *lane) acceptAgain() {
+	if l.starved.IsZero() || time.Now().Before(l.starved) {
+		return
+	}
+	l.starved = time.Time{}
+	for _, s := range l.tcp {
+		s.ready = true
 	}
 }
 
@@ -314,8 +322,8 @@ func (l *lane) setTimer() {
 		d = pollParked
 	case !l.started && !l.stopping:
 		d = pollWaiting
-	case l.starved:
-		d = pollStarved
+	case !l.starved.IsZero():
+		d = time.Until(l.starved)
 	default:
 		return
 	}
@@ -405,9 +413,8 @@ func (l *lane) accept(s *tcpSocket) {
 			l.worker.serveConn(fd, s.listener, l.global%len(l.worker.lanes), l.block)
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
-			// The connection stays queued, and no event announces it again.
 			l.log.Warn("connections wait for resources", "lane", l.global, "error", err)
-			s.ready, l.starved = false, true
+			s.ready, l.starved = false, time.Now().Add(pollStarved)
 			return
 		default: // EAGAIN: all taken; EINVAL: not listening yet, which an event will end
 			s.ready = false
