@@ -19,6 +19,9 @@ BUILD := $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$
 # misreads mapped memory, so these and no others are run under it.
 RACE := ./server/shm ./server/directory ./server/counters ./server/dns/... ./udpflow/... ./test/race
 
+# The packages whose shared accesses are run in every order that matters.
+EXPLORE := ./internal/... ./udpflow/... ./server/directory ./server/counters
+
 # The end-to-end tests start real processes and measure time, so they run after
 # everything else, alone.
 E2E := ./test/e2e
@@ -49,6 +52,7 @@ run: build ## build and serve $(CONFIG) in the foreground
 test: deps build bin/summary ## all tests; the last line is the totals
 	@$(GO) vet ./...
 	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v '/test/e2e$$') || true; \
+	   echo '# every interleaving, with kills' >&2; $(GO) test -json -tags explore $(EXPLORE) || true; \
 	   echo '# race detector' >&2; DNSAPP_WANT_RACE=1 CGO_ENABLED=1 $(GO) test -json -race $(RACE) || true; \
 	   echo '# end to end' >&2; DNSAPP_BIN=$(CURDIR)/bin $(GO) test -json -count=1 -timeout 20m $(E2E) || true; \
 	 } | bin/summary
