@@ -59,7 +59,7 @@ func (s *Supervisor) sample() *metrics.Sample {
 	m := &metrics.Sample{
 		Version: s.options.Version, StartedAt: s.started, ConfigLoadedAt: s.loadedAt,
 		Counters: *s.snapshot(), Step: s.currentStep(), Reloads: maps.Clone(s.outcomes),
-		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones),
+		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones), StaleZones: s.zones.Stale(),
 	}
 	owner := s.dir.Owner().Epoch()
 	for _, g := range s.gens {
@@ -74,9 +74,7 @@ func (s *Supervisor) sample() *metrics.Sample {
 			}
 		}
 		if c.RxOwner {
-			for _, z := range g.zones {
-				m.ZoneRecords += z.Report.Records
-			}
+			m.ZoneRecords = g.catalog.Records
 		}
 		m.Generations = append(m.Generations, c)
 	}

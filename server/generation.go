@@ -24,7 +24,7 @@ type generation struct {
 	reload.Generation
 	cfg      *config.Config
 	uses     []use
-	zones    []*zones.Region // in the order of cfg.Zones
+	newZones // the update and the turn until it is committed; the catalog all the time
 	workers  []*process
 	started  time.Time
 	window   uint32 // id of the window opened against it, 0: none
@@ -60,6 +60,14 @@ type process struct {
 	retry    *time.Timer // pending respawn
 	wanted   bool        // respawn it when it ends
 	suspect  *suspect    // asked for a sign of life, nil: not
+	zones    zonesOf     // of the one that lives
+}
+
+// zonesOf is what a worker knows of its zones.
+type zonesOf struct {
+	has  *zones.Catalog // it answers from; its use may have ended
+	sent *zones.Catalog // on its way; nil: none
+	err  error          // why it did not take the last one it was sent
 }
 
 // minRun is how long a worker must have lived for its end not to slow down the
@@ -90,6 +98,7 @@ func (s *Supervisor) spawnWorker(g *generation, i int) {
 		return
 	}
 	p.proc, p.link, p.started = proc, link, time.Now()
+	p.zones = zonesOf{has: g.catalog} // by its manifest
 	s.dir.Worker(int(g.Slot), i).SetProcess(proc.PID, proc.Start)
 	go s.listenTo(g, i, proc, link)
 	go func() {
@@ -142,8 +151,10 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 		files = append(files, fd)
 		return worker.FirstFD + len(files) - 1
 	}
+	cfg := *g.cfg
+	cfg.Zones = nil // the catalog has them
 	m := &worker.Manifest{
-		Protocol: worker.Protocol, Epoch: g.Epoch, Slot: int(g.Slot), Index: i, Config: g.cfg,
+		Protocol: worker.Protocol, Epoch: g.Epoch, Slot: int(g.Slot), Index: i, Config: &cfg,
 		Directory: add(s.dirRegion.Fd()), Counters: add(s.countersRegion.Fd()),
 	}
 	for _, o := range s.gens {
@@ -170,8 +181,9 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 			ID: u.id, FD: add(u.fd), Listener: u.listener, Address: u.address, TCP: u.tcp, Lane: u.lane,
 		})
 	}
-	for n, z := range g.zones {
-		m.Zones = append(m.Zones, worker.ZoneRef{Name: g.cfg.Zones[n].Name, FD: add(z.FD())})
+	m.Catalog = add(g.catalog.FD())
+	for _, r := range g.catalog.Regions {
+		m.ZoneRegions = append(m.ZoneRegions, worker.ZoneRef{ID: r.ID, FD: add(r.FD)})
 	}
 	return m, files
 }
@@ -206,6 +218,8 @@ func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m wor
 	case worker.OpReport:
 		s.checkDrained(g)
 	case worker.OpReleased: // its watcher reads the directory
+	case worker.OpZoned:
+		s.zonesTaken(g, p, m)
 	default:
 		s.log.Error("unknown message of a worker", "epoch", g.Epoch, "worker", i, "op", m.Op)
 	}
@@ -234,6 +248,7 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	}
 	s.checkDrained(g)
 	s.checkGone(g)
+	s.checkZoneReloads()
 }
 
 // respawn starts worker i again, now or after a while.
@@ -405,5 +420,5 @@ func (s *Supervisor) discard(g *generation) {
 			delete(o.rings, int(g.Slot))
 		}
 	}
-	s.zones.Release(g.zones)
+	s.dropZones(g.newZones)
 }

@@ -248,6 +248,7 @@ func (s *Supervisor) commit(f reload.Commit) {
 		// The generation serves all the same, by the sockets that it has.
 		s.log.Error("sockets after the commit", "epoch", g.Epoch, "error", err)
 	}
+	s.commitZones(g)
 	s.cfg, s.loadedAt = g.cfg, time.Now()
 	s.writePIDFile()
 	if r := s.requests[f.Request]; r != nil {

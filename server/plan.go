@@ -58,11 +58,11 @@ func (s *Supervisor) planTurn(p *control.Plan) {
 	}
 }
 
-// planZones compiles what would be compiled. Its error is that of ctx.
+// planZones compiles what would be compiled. Its error is not about the zones.
 func (s *Supervisor) planZones(ctx context.Context, p *control.Plan, cfg *config.Config) error {
-	trials := s.zones.Try(ctx, cfg.Zones)
-	if ctx.Err() != nil { // it has ended the compilers
-		return ctx.Err()
+	trials, err := s.zones.Try(ctx, cfg.Zones)
+	if err != nil {
+		return err
 	}
 	for _, t := range trials {
 		if !t.Compiled {

@@ -14,7 +14,6 @@ import (
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/worker"
-	"github.com/dnsapp/dnsapp/server/zones"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
 	"github.com/dnsapp/dnsapp/udpflow/table"
 )
@@ -23,6 +22,7 @@ import (
 type preparation struct {
 	reload.Prepare
 	cancel context.CancelFunc
+	turn   *zoneTurn
 	gen    *generation // once it is done
 }
 
@@ -34,58 +34,61 @@ func (s *Supervisor) prepare(f reload.Prepare) {
 	s.preparing[f.Order] = p
 	boot := s.state.Active == (reload.Generation{})
 	old := s.cfg
-	go func() {
-		cfg, regions, err := s.read(ctx, old, boot)
-		s.post(func() {
-			defer cancel()
-			if s.preparing[f.Order] != p { // cancelled
-				s.zones.Release(regions)
-				return
-			}
-			if err == nil {
-				err = s.assemble(p, cfg, regions)
-			}
-			if err != nil {
-				delete(s.preparing, f.Order)
-				s.prepareFailed(f, err)
-				return
-			}
-			s.feed(reload.Prepared{Order: f.Order, Epoch: p.gen.Epoch, Workers: cfg.Workers})
-		})
-	}()
+	p.turn = s.takeZoneTurn(func(t *zoneTurn) {
+		go func() {
+			cfg, z, err := s.read(ctx, old, boot)
+			z.turn = t
+			s.post(func() {
+				defer cancel()
+				if s.preparing[f.Order] != p { // cancelled
+					s.dropZones(z)
+					return
+				}
+				if err == nil {
+					err = s.assemble(p, cfg, z)
+				}
+				if err != nil {
+					delete(s.preparing, f.Order)
+					s.dropZones(z)
+					s.prepareFailed(f, err)
+					return
+				}
+				s.feed(reload.Prepared{Order: f.Order, Epoch: p.gen.Epoch, Workers: cfg.Workers})
+			})
+		}()
+	})
 }
 
 // read does the part of T0 that needs nothing of the loop.
-func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (*config.Config, []*zones.Region, error) {
-	cfg := old // at boot it has just been read
+func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (cfg *config.Config, z newZones, err error) {
+	cfg = old // at boot it has just been read
 	if !boot {
-		var err error
 		if cfg, err = config.Load(s.path); err != nil {
-			return nil, nil, err
+			return nil, z, err
 		}
 		if refused := config.Refusals(old, cfg); len(refused) > 0 {
-			return nil, nil, config.Problems(refused)
+			return nil, z, config.Problems(refused)
 		}
 	}
-	regions, err := s.zones.Prepare(ctx, cfg.Zones)
-	if err != nil {
-		return nil, nil, err
+	if z.update, err = s.zones.Prepare(ctx, cfg.Zones); err != nil {
+		return nil, z, err
 	}
-	return cfg, regions, nil
+	z.catalog, err = s.zones.Catalog(z.update)
+	return cfg, z, err
 }
 
-// assemble makes the generation. On error it leaves nothing behind.
-func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zones.Region) error {
+// assemble makes the generation. On error it leaves nothing behind, but for the
+// zones, which stay the caller's.
+func (s *Supervisor) assemble(p *preparation, cfg *config.Config, z newZones) error {
 	share := p.Mode == reload.Graceful
 	bound, err := s.sockets.bind(cfg, share)
 	if err != nil {
-		s.zones.Release(regions)
 		return err
 	}
 	for _, ap := range bound.short {
 		s.log.Warn("the receive buffer is smaller than wanted: raise net.core.rmem_max, or give CAP_NET_ADMIN", "address", ap)
 	}
-	g := &generation{cfg: cfg, uses: bound.uses, zones: regions, started: time.Now(), rings: make(map[int]*ringRegion)}
+	g := &generation{cfg: cfg, uses: bound.uses, newZones: z, started: time.Now(), rings: make(map[int]*ringRegion)}
 	g.Slot = p.Slot
 	undo := func(err error) error {
 		for _, r := range g.rings {
@@ -98,7 +101,6 @@ func (s *Supervisor) assemble(p *preparation, cfg *config.Config, regions []*zon
 			err = errors.Join(err, g.region.Close())
 		}
 		s.sockets.release(g.uses)
-		s.zones.Release(regions)
 		return err
 	}
 	if g.region, err = shm.Create(fmt.Sprintf("flows:%d", p.Slot), table.RegionSize(cfg.Reload.FlowTable)); err != nil {
@@ -176,6 +178,9 @@ func (s *Supervisor) cancelPrepare(order uint32) {
 	}
 	delete(s.preparing, order)
 	p.cancel()
+	if !s.begun(p.turn) {
+		s.endZoneTurn(p.turn)
+	}
 	if g := p.gen; g != nil {
 		s.dir.SetState(int(g.Slot), directory.Free)
 		s.sockets.release(g.uses)

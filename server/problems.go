@@ -8,6 +8,7 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/zones"
 )
 
 // located is how a line of an error says where something is wrong: by an
@@ -25,6 +26,13 @@ func problemsOf(err error) []control.Problem {
 		return problems(list)
 	}
 	var out []control.Problem
+	var refused *zones.RefusedError
+	if errors.As(err, &refused) {
+		for _, f := range refused.Failures {
+			out = append(out, zoneProblems(f)...)
+		}
+		return out
+	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		p := control.Problem{Message: line}
 		if m := located.FindStringSubmatch(line); m != nil {
@@ -33,6 +41,15 @@ func problemsOf(err error) []control.Problem {
 			}
 		}
 		out = append(out, p)
+	}
+	return out
+}
+
+// zoneProblems returns what is wrong with a zone as the API carries it.
+func zoneProblems(f *zones.Failure) []control.Problem {
+	var out []control.Problem
+	for _, e := range f.Problems {
+		out = append(out, control.Problem{File: e.File, Line: e.Line, Key: f.Zone.Name, Message: e.Reason})
 	}
 	return out
 }

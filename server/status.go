@@ -126,24 +126,3 @@ func (s *Supervisor) currentStep() control.Step {
 	}
 	return control.StepSteady
 }
-
-// Zones implements control.Backend.
-func (s *Supervisor) Zones(ctx context.Context) ([]control.ZoneStatus, error) {
-	zones := []control.ZoneStatus{}
-	err := s.ask(ctx, func() {
-		g := s.generation(s.state.Active)
-		if g == nil {
-			return
-		}
-		for _, z := range g.zones {
-			zones = append(zones, control.ZoneStatus{
-				Name: z.Name, File: z.File, Serial: z.Report.Serial, Records: z.Report.Records,
-				Bytes: int64(z.Size()), LoadedAt: z.Loaded,
-			})
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return zones, nil
-}

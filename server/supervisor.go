@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/config"
@@ -57,6 +58,13 @@ type Supervisor struct {
 	watches      map[uint32]context.CancelFunc // by order
 	preparing    map[uint32]*preparation
 
+	zoneTurns      []*zoneTurn   // the first has its turn
+	zoneReloads    []*zoneReload // those that wait for workers
+	nextZoneReload uint64
+	jobs           sync.WaitGroup // beside the loop, under background
+	background     context.Context
+	endJobs        context.CancelFunc
+
 	nextRequest uint64
 	requests    map[uint64]*request
 	current     *request // the reload that has not committed yet, nil: none
@@ -103,6 +111,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 	}
 	s.manager = newNotifier(s.log)
 	s.zones = zones.NewStore(s.env, s.log)
+	s.background, s.endJobs = context.WithCancel(context.Background())
 	if os.Geteuid() == 0 { // else there is nothing to drop
 		uid, gid, err := config.LookupUser(cfg.User)
 		if err != nil {
@@ -263,6 +272,8 @@ func (s *Supervisor) close() {
 	for _, c := range s.watches {
 		c()
 	}
+	s.endJobs()
+	s.jobs.Wait()
 	// The loop still answers while the last requests end.
 	served := make(chan error, 1)
 	go func() { served <- s.control.Shutdown(ctx) }()

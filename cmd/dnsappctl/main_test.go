@@ -38,6 +38,7 @@ const (
 type backend struct {
 	reload func(context.Context, control.ReloadOptions, func(control.Event)) (*control.ReloadReport, error)
 	stop   func(context.Context, control.StopKind, func(control.Event)) error
+	zones  func(context.Context, []string, func(control.Event)) (*control.ZoneReport, error)
 	status func(context.Context) (*control.Status, error)
 	loads  int // how often Traffic was asked
 	flow   func(control.FlowQuery) (*control.FlowAnswer, error)
@@ -335,6 +336,20 @@ func TestGolden(t *testing.T) {
 			},
 		}
 	}}
+	stale := &backend{zones: func(_ context.Context, names []string, _ func(control.Event)) (*control.ZoneReport, error) {
+		p := []control.Problem{{File: "/etc/dnsapp/a.zone", Line: 3, Key: "a.example.", Message: "www: no TTL"}}
+		r := &control.ZoneReport{ID: 8, StartedAt: day, Elapsed: 9 * ms, Compile: 9 * ms, Checked: len(names), Changed: 21, Failed: 1, Workers: 1, Problems: p}
+		r.Reason = "the last good version of 1 zone is served on"
+		for i := range uint32(21) {
+			r.Zones = append(r.Zones, control.ZoneChange{Name: "b.example.", OldSerial: i, Serial: i + 1, OldRecords: 3, Records: 1})
+		}
+		return r, &control.Error{Code: control.CodeFailed, Message: r.Reason, Problems: p}
+	}}
+	unknown := &backend{zones: func(context.Context, []string, func(control.Event)) (*control.ZoneReport, error) {
+		e := control.Refuse("no zone was looked at")
+		e.Problems = []control.Problem{{Key: "nope.", Message: "is not served", Want: "dnsappctl zone list says which are"}}
+		return nil, e
+	}}
 	nowhere := &backend{flow: func(q control.FlowQuery) (*control.FlowAnswer, error) {
 		return nil, control.Refuse("nothing serves %s %v; dnsappctl status lists the listeners", q.Transport, q.Local)
 	}}
@@ -349,6 +364,12 @@ func TestGolden(t *testing.T) {
 		{"status-active", &backend{}, "status --epoch 2", exit.Done},
 		{"status-no-epoch", &backend{}, "status --epoch 9", exit.Refused},
 		{"zone-list", &backend{}, "zone list", exit.Done},
+		{"zone-show", &backend{}, "zone show example.com.", exit.Done},
+		{"zone-show-stale", &backend{}, "zone show big.example.", exit.Done},
+		{"zone-show-unknown", &backend{}, "zone show nope.", exit.Refused},
+		{"zone-reload", &backend{}, "zone reload", exit.Done},
+		{"zone-reload-failed", stale, "zone reload a.example b.example", exit.Failed},
+		{"zone-reload-unknown", unknown, "zone reload nope.", exit.Refused},
 		{"reload", &backend{}, "reload", exit.Done},
 		{"reload-commit", &backend{}, "reload --wait commit", exit.Done},
 		{"reload-refused", refused, "reload", exit.Refused},
@@ -388,7 +409,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "version"} {
+	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "zone reload", "zone show", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -430,7 +451,7 @@ func TestUsage(t *testing.T) {
 		{"", "needs a command: abort, completion, drain, explain, reload, status, stop, top, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
-		{"zone", "needs a command: list"},
+		{"zone", "needs a command: list, reload, show"},
 		{"zone lits", "did you mean list?"},
 		{"status now", `unknown command "now"`},
 		{"status --no-such-flag", "unknown flag: --no-such-flag\ntry dnsappctl status --help"},
@@ -467,7 +488,7 @@ func TestUsage(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	for _, c := range []string{"status", "top", "watch", "reload", "reload --dry-run", "abort", "drain 1", "stop", "zone list", "version"} {
+	for _, c := range []string{"status", "top", "watch", "reload", "reload --dry-run", "abort", "drain 1", "stop", "zone list", "zone reload", "zone show a.", "version"} {
 		_, errs, code := ctl(t, path, strings.Fields(c)...)
 		if code != exit.Unreachable || !strings.Contains(errs, path) || !strings.Contains(errs, "try dnsapp serve -c FILE") {
 			t.Errorf("%s: code %d: %s", c, code, errs)

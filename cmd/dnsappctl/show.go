@@ -107,34 +107,6 @@ func has(load *control.Load, drain *control.Drain) (flows, tcp string) {
 	return "-", "-"
 }
 
-func (a *app) zoneCommand() *cobra.Command {
-	zone := &cobra.Command{
-		Use:   "zone",
-		Short: "Look at the zones that are served",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  needCommand,
-
-		SuggestionsMinimumDistance: 2,
-	}
-	zone.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "List the zones that are served",
-		Long: `list shows the authoritative zones in the order of the configuration: the serial
-of the version that is served, its records, the memory it takes (shared by all
-workers), and when it was loaded.
-
-With -o json the answer is one list.
-
-  dnsappctl zone list
-  dnsappctl zone list -o json | jq -r '.[] | "\(.name) \(.serial)"'
-
-` + exitCodes,
-		Args: cobra.NoArgs,
-		RunE: ask(a, func(ctx context.Context, c *control.Client) ([]control.ZoneStatus, error) { return c.Zones(ctx) }, showZones),
-	})
-	return zone
-}
-
 // table writes rows of cells, aligned, under a heading.
 type table struct{ *tabwriter.Writer }
 
@@ -311,22 +283,6 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-func showZones(w io.Writer, zones []control.ZoneStatus) error {
-	t := newTable(w, "ZONE", "SERIAL", "RECORDS", "MEMORY", "LOADED", "FILE")
-	for _, z := range zones {
-		t.row(z.Name, z.Serial, z.Records, size(z.Bytes), stamp(z.LoadedAt), z.File)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, z := range zones {
-		if z.Error != "" {
-			fmt.Fprintf(w, "%s: the last good version is served: %s\n", z.Name, z.Error)
-		}
-	}
-	return nil
 }
 
 // stamp returns t as people and other tools read it.

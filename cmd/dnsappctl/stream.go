@@ -155,7 +155,7 @@ With -o json each line is one object: {"event": {...}} for every event, then
 // follow starts a long request by call and prints how it ended: by its report
 // or, if it has none, by done.
 func (a *app) follow(ctx context.Context, what string, timeout time.Duration, call func(context.Context, *control.Client) (*control.ReloadReport, error), done string) error {
-	report, err := a.try(ctx, what, timeout, call)
+	report, err := try(ctx, a, what, timeout, call)
 	if a.format == jsonText {
 		l := control.Line{Report: report, Error: errorOrNil(err), Done: true}
 		return errors.Join(a.printLine(l), err)
@@ -174,10 +174,12 @@ func (a *app) follow(ctx context.Context, what string, timeout time.Duration, ca
 	return err
 }
 
-func (a *app) try(ctx context.Context, what string, timeout time.Duration, call func(context.Context, *control.Client) (*control.ReloadReport, error)) (*control.ReloadReport, error) {
+// try sends a long request by call, and says of an end of waiting what it means.
+func try[T any](ctx context.Context, a *app, what string, timeout time.Duration, call func(context.Context, *control.Client) (T, error)) (T, error) {
 	c, err := a.dial()
 	if err != nil {
-		return nil, err
+		var none T
+		return none, err
 	}
 	defer c.Close()
 	if timeout > 0 {

@@ -32,6 +32,16 @@ type Backend interface {
 	// Zones describes the served zones in the order of the configuration.
 	Zones(ctx context.Context) ([]ZoneStatus, error)
 
+	// Zone describes one served zone. Its name may be in any case and without the
+	// final dot.
+	Zone(ctx context.Context, name string) (*ZoneDetail, error)
+
+	// ReloadZones looks at the files of the zones with these names, or of all, has
+	// those compiled that have changed, and returns when every worker answers from
+	// what came of it or ctx ends. One that has begun goes on when ctx ends. emit
+	// is as for Reload. A report may accompany an error.
+	ReloadZones(ctx context.Context, names []string, emit func(Event)) (*ZoneReport, error)
+
 	// Reload replaces the generation and returns when opts.Wait is reached or
 	// ctx ends. A reload that has begun goes on when ctx ends. It calls emit for
 	// every step as it is entered, and may call it for news within a step, from
@@ -293,6 +303,7 @@ const (
 	KindLanes      Kind = "lanes"      // the receive loops are asked, stopped, answer or do not
 	KindDrain      Kind = "drain"      // what a generation still has to finish
 	KindManager    Kind = "manager"    // the service manager is told
+	KindZones      Kind = "zones"      // zones are looked at, compiled, replaced
 	KindBug        Kind = "bug"        // please report it
 )
 
@@ -315,6 +326,7 @@ type DrainRequest struct {
 type Line struct {
 	Event  *Event        `json:"event,omitempty"`
 	Report *ReloadReport `json:"report,omitempty"` // in the last line of a reload
+	Zones  *ZoneReport   `json:"zones,omitempty"`  // in the last line of a zone reload
 	Error  *Error        `json:"error,omitempty"`  // in the last line, if it went wrong
 	Done   bool          `json:"done,omitempty"`   // the last line
 }

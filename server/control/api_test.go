@@ -63,14 +63,16 @@ func sampleStatus() *Status {
 // The JSON form is an interface: names, types and units stay.
 func TestGoldenJSON(t *testing.T) {
 	for name, v := range map[string]any{
-		"status":  sampleStatus(),
-		"zone":    ZoneStatus{Name: "example.com.", File: "/z", Serial: 7, Records: 12, Bytes: 4096, LoadedAt: day, Error: "e"},
-		"line":    Line{Event: &Event{Time: day, Elapsed: 1, Step: StepWindow, Entered: true, Epoch: 2, Text: "t"}, Error: &Error{Code: CodeRefused, Message: "m"}, Done: true},
-		"event":   Event{Time: day, Elapsed: 1, Step: StepWindow, Entered: true, Epoch: 2, Text: "t", Seq: 9, Kind: KindWorker, Reload: 1, Worker: new(int)},
-		"plan":    samplePlan(),
-		"flow":    sampleFlow(),
-		"traffic": sampleTraffic(),
-		"version": Version{Version: "v0.1.0", Revision: "abc", Go: "go1.26", API: 1},
+		"status":      sampleStatus(),
+		"zone":        ZoneStatus{Name: "example.com.", File: "/z", Serial: 7, Records: 12, Bytes: 4096, LoadedAt: day, Error: "e"},
+		"zone-detail": sampleZone(),
+		"zone-report": sampleZoneReport(),
+		"line":        Line{Event: &Event{Time: day, Elapsed: 1, Step: StepWindow, Entered: true, Epoch: 2, Text: "t"}, Error: &Error{Code: CodeRefused, Message: "m"}, Done: true},
+		"event":       Event{Time: day, Elapsed: 1, Step: StepWindow, Entered: true, Epoch: 2, Text: "t", Seq: 9, Kind: KindWorker, Reload: 1, Worker: new(int)},
+		"plan":        samplePlan(),
+		"flow":        sampleFlow(),
+		"traffic":     sampleTraffic(),
+		"version":     Version{Version: "v0.1.0", Revision: "abc", Go: "go1.26", API: 1},
 	} {
 		got, err := json.MarshalIndent(v, "", "  ")
 		if err != nil {

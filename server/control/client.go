@@ -154,7 +154,8 @@ func (c *Client) ExplainFlow(ctx context.Context, q FlowQuery) (*FlowAnswer, err
 // report. An error may come with a report, which then says how far it came.
 // When ctx ends the reload goes on.
 func (c *Client) Reload(ctx context.Context, req ReloadRequest, on func(Event)) (*ReloadReport, error) {
-	return c.post(ctx, "/v1/reload", req, on)
+	l, err := c.post(ctx, "/v1/reload", req, on)
+	return l.Report, err
 }
 
 // Abort asks to give up the reload in progress.
@@ -236,34 +237,34 @@ func ask[T any](ctx context.Context, c *Client, method, path string) (T, error) 
 }
 
 // post sends a long request.
-func (c *Client) post(ctx context.Context, path string, req any, on func(Event)) (*ReloadReport, error) {
+func (c *Client) post(ctx context.Context, path string, req any, on func(Event)) (Line, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
-		return nil, fmt.Errorf("encoding a request: %w", err)
+		return Line{}, fmt.Errorf("encoding a request: %w", err)
 	}
 	return c.stream(ctx, http.MethodPost, path, body, on)
 }
 
-// stream sends a request and reads its lines to the last.
-func (c *Client) stream(ctx context.Context, method, path string, body []byte, on func(Event)) (*ReloadReport, error) {
+// stream sends a request, reads its lines to the last, and returns that.
+func (c *Client) stream(ctx context.Context, method, path string, body []byte, on func(Event)) (Line, error) {
 	resp, err := c.do(ctx, method, path, body)
 	if err != nil {
-		return nil, err
+		return Line{}, err
 	}
 	defer resp.Body.Close()
 	for dec := json.NewDecoder(resp.Body); ; {
 		var l Line
 		if err := dec.Decode(&l); err != nil {
-			return nil, c.broken(ctx, err)
+			return Line{}, c.broken(ctx, err)
 		}
 		if l.Event != nil {
 			on(*l.Event)
 		}
 		if l.Done {
 			if l.Error != nil {
-				return l.Report, l.Error
+				return l, l.Error
 			}
-			return l.Report, nil
+			return l, nil
 		}
 	}
 }

@@ -9,6 +9,8 @@
 //	GET  /v1/version              Version
 //	GET  /v1/status               Status
 //	GET  /v1/zones                []ZoneStatus
+//	GET  /v1/zone?name=NAME       ZoneDetail
+//	POST /v1/zones/reload ZoneReloadRequest   stream of Line, one JSON value a line
 //	GET  /v1/traffic              Traffic
 //	GET  /v1/flow                 FlowAnswer; ?transport=udp&remote=ADDR:PORT[&local=ADDR:PORT]
 //	GET  /v1/plan                 Plan

@@ -83,6 +83,8 @@ func childCommand(t *testing.T, mode, path string) *exec.Cmd {
 type fakeBackend struct {
 	status func(context.Context) (*Status, error)
 	zones  func(context.Context) ([]ZoneStatus, error)
+	zone   func(context.Context, string) (*ZoneDetail, error)
+	renew  func(context.Context, []string, func(Event)) (*ZoneReport, error)
 	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
 	stop   func(context.Context, StopKind, func(Event)) error
 	load   func(context.Context) (*Traffic, error)
@@ -109,6 +111,20 @@ func (b *fakeBackend) Zones(ctx context.Context) ([]ZoneStatus, error) {
 		return nil, nil
 	}
 	return b.zones(ctx)
+}
+
+func (b *fakeBackend) Zone(ctx context.Context, name string) (*ZoneDetail, error) {
+	if b.zone == nil {
+		return &ZoneDetail{}, nil
+	}
+	return b.zone(ctx, name)
+}
+
+func (b *fakeBackend) ReloadZones(ctx context.Context, names []string, emit func(Event)) (*ZoneReport, error) {
+	if b.renew == nil {
+		return &ZoneReport{}, nil
+	}
+	return b.renew(ctx, names, emit)
 }
 
 func (b *fakeBackend) Reload(ctx context.Context, o ReloadOptions, emit func(Event)) (*ReloadReport, error) {

@@ -108,6 +108,8 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/version", s.version)
 	route(http.MethodGet, "/v1/status", s.status)
 	route(http.MethodGet, "/v1/zones", s.zones)
+	route(http.MethodGet, "/v1/zone", s.zone)
+	route(http.MethodPost, "/v1/zones/reload", s.reloadZones)
 	route(http.MethodGet, "/v1/traffic", s.traffic)
 	route(http.MethodGet, "/v1/flow", s.flow)
 	route(http.MethodGet, "/v1/plan", s.plan)
@@ -203,8 +205,9 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		s.failWith(w, &Error{Code: CodeUsage, Message: fmt.Sprintf("wait is %q, and must be %q or %q", req.Wait, WaitDone, WaitCommit)})
 		return
 	}
-	s.run(w, r, "reload", req.Timeout, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
-		return s.backend.Reload(ctx, ReloadOptions{Wait: req.Wait}, emit)
+	s.run(w, r, "reload", req.Timeout, func(ctx context.Context, emit func(Event)) (Line, error) {
+		report, err := s.backend.Reload(ctx, ReloadOptions{Wait: req.Wait}, emit)
+		return Line{Report: report.filled()}, err
 	})
 }
 
@@ -222,8 +225,8 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 		s.failWith(w, &Error{Code: CodeUsage, Message: fmt.Sprintf("kind is %q, and must be %q, %q or %q", req.Kind, StopGraceful, StopFast, StopNow)})
 		return
 	}
-	s.run(w, r, "stop", req.Timeout, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
-		return nil, s.backend.Stop(ctx, req.Kind, emit)
+	s.run(w, r, "stop", req.Timeout, func(ctx context.Context, emit func(Event)) (Line, error) {
+		return Line{}, s.backend.Stop(ctx, req.Kind, emit)
 	})
 }
 
@@ -251,8 +254,8 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		s.failWith(w, &Error{Code: CodeUsage, Message: "epoch is missing: name the generation whose drain is meant"})
 		return
 	}
-	s.run(w, r, "drain", req.Timeout, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
-		return nil, s.backend.Drain(ctx, req.Epoch, req.Now, emit)
+	s.run(w, r, "drain", req.Timeout, func(ctx context.Context, emit func(Event)) (Line, error) {
+		return Line{}, s.backend.Drain(ctx, req.Epoch, req.Now, emit)
 	})
 }
 
@@ -266,8 +269,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		last = n
 	}
-	s.run(w, r, "watch", 0, func(ctx context.Context, emit func(Event)) (*ReloadReport, error) {
-		return nil, s.backend.Watch(ctx, last, emit)
+	s.run(w, r, "watch", 0, func(ctx context.Context, emit func(Event)) (Line, error) {
+		return Line{}, s.backend.Watch(ctx, last, emit)
 	})
 }
 
@@ -277,8 +280,9 @@ func (s *Server) note(r *http.Request, what string) {
 	s.log.Info("control request", "request", what, "uid", peer.Uid, "pid", peer.Pid)
 }
 
-// run runs one long request and streams its events.
-func (s *Server) run(w http.ResponseWriter, r *http.Request, what string, timeout Millis, f func(context.Context, func(Event)) (*ReloadReport, error)) {
+// run runs one long request and streams its events. f returns the last line but
+// for its error.
+func (s *Server) run(w http.ResponseWriter, r *http.Request, what string, timeout Millis, f func(context.Context, func(Event)) (Line, error)) {
 	if timeout < 0 {
 		s.failWith(w, &Error{Code: CodeUsage, Message: "timeout_ms is negative; 0 means no timeout"})
 		return
@@ -294,8 +298,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, what string, timeou
 	last := Line{Error: &Error{Code: CodeFailed, Message: "the supervisor met a bug; see its log"}}
 	defer func() { st.finish(last) }() // also when the backend panics, which net/http logs
 
-	report, err := f(ctx, st.emit)
-	last = Line{Report: report.filled()}
+	line, err := f(ctx, st.emit)
+	last = line
 	switch {
 	case err == nil:
 	case timeout > 0 && errors.Is(err, context.DeadlineExceeded):

@@ -10,6 +10,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/udpflow/dispatch"
@@ -63,6 +64,8 @@ type lane struct {
 	view   directory.LaneView
 	block  *counters.Block
 	wake   int // eventfd
+
+	zoneUse *grace.Lane // nothing of a zone is held over a boundary
 
 	poller *netio.Poller
 	batch  *netio.Batch
@@ -162,6 +165,7 @@ func (l *lane) mark(token int32) {
 // boundary is the moment before each burst: the lane obeys the owner word and
 // answers what the supervisor has asked.
 func (l *lane) boundary() {
+	l.zoneUse.Pass()
 	if ask := l.view.Asked(); ask != l.answered {
 		// The answer comes first: whoever sees it knows that everything it wrote
 		// before it asked is loaded after this.

@@ -17,6 +17,8 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/dns/zone/catalog"
+	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/shm"
@@ -225,7 +227,9 @@ func (w *world) worker(g *generation, i int) *Worker {
 		o.wakes[slot].Store(&w.wakes[slot])
 	}
 	var err error
-	if o.services, err = newServices(m, g.pid(i)); err != nil {
+	o.zoneUsers = grace.New(o.wakeLanes)
+	o.zones = &zoneKeeper{log: log, view: catalog.NewView(), users: o.zoneUsers}
+	if o.services, err = newServices(m, g.pid(i), o.zones); err != nil {
 		w.t.Fatal(err)
 	}
 	w.dir.Worker(g.slot, i).SetProcess(g.pid(i), 1)

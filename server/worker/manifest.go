@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 1
+const Protocol = 2
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -29,8 +29,8 @@ type Manifest struct {
 	Protocol int            `json:"protocol"`
 	Epoch    uint32         `json:"epoch"`
 	Slot     int            `json:"slot"`
-	Index    int            `json:"index"` // of this worker in its generation
-	Config   *config.Config `json:"config"`
+	Index    int            `json:"index"`  // of this worker in its generation
+	Config   *config.Config `json:"config"` // without its zones: see Catalog
 
 	Directory int `json:"directory"`
 	Counters  int `json:"counters"`
@@ -40,7 +40,9 @@ type Manifest struct {
 	Rings  []RingRef                 `json:"rings"`
 
 	Sockets []SocketRef `json:"sockets"`
-	Zones   []ZoneRef   `json:"zones"` // in the order of Config.Zones
+
+	Catalog     int       `json:"catalog"` // of the zones to serve
+	ZoneRegions []ZoneRef `json:"zone_regions"`
 }
 
 // RingRef is the region of rings from the lanes of one generation to the
@@ -61,10 +63,10 @@ type SocketRef struct {
 	Lane     int            `json:"lane"` // the lane that reads it, over all workers. Valid iff not TCP
 }
 
-// ZoneRef is the region of one compiled zone.
+// ZoneRef is a region of zones that the catalog lists.
 type ZoneRef struct {
-	Name string `json:"name"`
-	FD   int    `json:"fd"`
+	ID uint64 `json:"id"`
+	FD int    `json:"fd"`
 }
 
 // Encode returns a sealed memfd that holds m.

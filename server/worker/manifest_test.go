@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -95,7 +96,7 @@ func TestManifestRefused(t *testing.T) {
 		"longer":           {take(memfd(t, "m", string(text[:n])+"x")), "after top-level value"},
 		"other types":      {take(memfd(t, "m", `{"protocol":"one"}`)), "cannot unmarshal"},
 		"no config":        {encoded(func(m *Manifest) { m.Config = nil }), "out of range"},
-		"another protocol": {encoded(func(m *Manifest) { m.Protocol++ }), "this binary speaks 1"},
+		"another protocol": {encoded(func(m *Manifest) { m.Protocol++ }), fmt.Sprintf("this binary speaks %d", Protocol)},
 		"slot too small":   {encoded(func(m *Manifest) { m.Slot = -1 }), "out of range"},
 		"slot too large":   {encoded(func(m *Manifest) { m.Slot = 4 }), "out of range"},
 		"worker too small": {encoded(func(m *Manifest) { m.Index = -1 }), "out of range"},

@@ -22,6 +22,8 @@ const (
 	OpDrain   Op = "drain"   // report what is left to serve until nothing is
 	OpRelease Op = "release" // empty the rings of Window for the last time
 	OpClosed  Op = "closed"  // the older generation in slot Producer is gone
+	OpRegions Op = "regions" // zone regions (IDs) for the next catalog
+	OpZones   Op = "zones"   // answer from the zones of the catalog that comes with it
 	OpStop    Op = "stop"    // take no new work
 	OpQuit    Op = "quit"    // exit
 )
@@ -31,6 +33,7 @@ const (
 	OpReady    Op = "ready"
 	OpReport   Op = "report"   // a drain report has been written
 	OpReleased Op = "released" // the rings are empty
+	OpZoned    Op = "zoned"    // every lane answers from catalog Version from its next burst on; with Error, none does
 )
 
 // Message is one datagram on a control socket (SOCK_SEQPACKET), possibly with
@@ -39,12 +42,16 @@ type Message struct {
 	Op       Op     `json:"op"`
 	Producer int    `json:"producer,omitempty"` // slot of the generation it is about
 	Window   uint32 `json:"window,omitempty"`
+
+	IDs     []uint64 `json:"ids,omitempty"`     // of the zone regions that come with it, at most MaxFDs
+	Version uint64   `json:"version,omitempty"` // of a catalog
+	Error   string   `json:"error,omitempty"`
 }
 
-// maxMessage bounds a message, in octets, and maxFDs its descriptors.
+// maxMessage bounds a message, in octets, and MaxFDs its descriptors.
 const (
 	maxMessage = 4096
-	maxFDs     = 128 // the kernel takes 253
+	MaxFDs     = 128 // the kernel takes 253
 )
 
 // Link is one end of a control socket.
@@ -85,7 +92,7 @@ func (l *Link) Send(m Message, fds ...int) error {
 // SendWindow tells a worker that a window has opened: the rings that the
 // generation in slot producer fills for it, and the eventfds of its lanes.
 func (l *Link) SendWindow(producer, rings int, wakes []int) error {
-	for part := range slices.Chunk(wakes, maxFDs) {
+	for part := range slices.Chunk(wakes, MaxFDs) {
 		if err := l.Send(Message{Op: OpWakes, Producer: producer}, part...); err != nil {
 			return err
 		}
@@ -97,7 +104,7 @@ func (l *Link) SendWindow(producer, rings int, wakes []int) error {
 // io.EOF when the other end is closed.
 func (l *Link) Receive() (Message, []int, error) {
 	b := make([]byte, maxMessage)
-	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
+	oob := make([]byte, unix.CmsgSpace(4*MaxFDs))
 	n, oobn, flags, _, err := l.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		return Message{}, nil, fmt.Errorf("receiving: %w", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func descriptors(t testing.TB) int {
 func TestLink(t *testing.T) {
 	here, there := links(t)
 	a, b := memfd(t, "a", ""), memfd(t, "b", "")
-	many := make([]int, maxFDs)
+	many := make([]int, MaxFDs)
 	for i := range many {
 		many[i] = a
 	}
@@ -69,6 +70,8 @@ func TestLink(t *testing.T) {
 		{Message{Op: OpWindow, Producer: 3}, []int{b}},
 		{Message{Op: OpRelease, Window: 1<<32 - 1}, nil},
 		{Message{Op: OpWakes, Producer: 1}, many},
+		{Message{Op: OpRegions, IDs: slices.Repeat([]uint64{1<<64 - 1}, MaxFDs)}, many},
+		{Message{Op: OpZones, Version: 1<<64 - 1}, []int{a}},
 		{Message{Op: OpQuit}, []int{a, b}},
 	} {
 		before := descriptors(t)
@@ -79,7 +82,7 @@ func TestLink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m != c.m || len(fds) != len(c.fds) {
+		if !reflect.DeepEqual(m, c.m) || len(fds) != len(c.fds) {
 			t.Errorf("%+v with %d descriptors became %+v with %d", c.m, len(c.fds), m, len(fds))
 		}
 		for i, fd := range fds {
@@ -102,7 +105,7 @@ func TestLink(t *testing.T) {
 func TestSendWindow(t *testing.T) {
 	here, there := links(t)
 	rings := memfd(t, "rings", "")
-	for _, n := range []int{0, 1, maxFDs, maxFDs + 1, 256} {
+	for _, n := range []int{0, 1, MaxFDs, MaxFDs + 1, 256} {
 		wakes := slices.Repeat([]int{memfd(t, "wake", "")}, n)
 		done := make(chan error, 1)
 		go func() { done <- here.SendWindow(2, rings, wakes) }()
@@ -168,7 +171,7 @@ func TestLinkDamage(t *testing.T) {
 		"no object":            {"[]", 1},
 		"another type":         {`{"op":"window","producer":"x"}`, 2},
 		"too long":             {`{"op":"` + strings.Repeat("x", maxMessage) + `"}`, 1},
-		"too many descriptors": {`{"op":"ready"}`, maxFDs + 1},
+		"too many descriptors": {`{"op":"ready"}`, MaxFDs + 1},
 	} {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/auth"
 	"github.com/dnsapp/dnsapp/server/dns/wire"
-	"github.com/dnsapp/dnsapp/server/dns/zone"
+	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/identify"
-	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/stream"
 )
 
@@ -30,8 +29,9 @@ type service interface {
 	drain()
 }
 
-// newServices returns the services of m's listeners, by listener.
-func newServices(m *Manifest, pid int) ([]service, error) {
+// newServices returns the services of m's listeners, by listener. DNS answers
+// from what zones keeps.
+func newServices(m *Manifest, pid int, zones *zoneKeeper) ([]service, error) {
 	var dns *dnsService
 	all := make([]service, len(m.Config.Listeners))
 	for i, l := range m.Config.Listeners {
@@ -40,10 +40,7 @@ func newServices(m *Manifest, pid int) ([]service, error) {
 			all[i] = &identifyService{m: m, pid: pid}
 		case config.ServiceDNS:
 			if dns == nil { // all DNS listeners serve the same zones
-				var err error
-				if dns, err = newDNSService(m, pid); err != nil {
-					return nil, err
-				}
+				dns = newDNSService(m, pid, zones)
 			}
 			all[i] = dns
 		default:
@@ -74,26 +71,13 @@ func (s *identifyService) drain() {}
 
 // dnsService answers from zones. Each lane has an engine of its own, because
 // the CHAOS answers name the lane.
-type dnsService struct{ engines []*auth.Engine }
+type dnsService struct {
+	engines []*auth.Engine
+	users   *grace.Domain // of the zones
+}
 
-func newDNSService(m *Manifest, pid int) (*dnsService, error) {
-	var zones []*zone.Zone
-	for _, ref := range m.Zones {
-		r, err := shm.MapReadOnly(ref.FD)
-		if err != nil {
-			return nil, fmt.Errorf("zone %s: %w", ref.Name, err)
-		}
-		z, err := zone.Map(r)
-		if err != nil {
-			return nil, fmt.Errorf("zone %s: %w", ref.Name, err)
-		}
-		zones = append(zones, z)
-	}
-	set, err := zone.NewSet(zones)
-	if err != nil {
-		return nil, err
-	}
-	s := new(dnsService)
+func newDNSService(m *Manifest, pid int, zones *zoneKeeper) *dnsService {
+	s := &dnsService{users: zones.users}
 	for lane := range m.Config.Lanes {
 		options := auth.Options{
 			MaxUDPSize: m.Config.DNS.MaxUDPSize,
@@ -104,10 +88,10 @@ func newDNSService(m *Manifest, pid int) (*dnsService, error) {
 			options.Generation = strings.TrimSuffix(identify.Text(m.Epoch, m.Index, lane, pid, m.Config.Name), "\n")
 		}
 		e := auth.New(options)
-		e.SetZones(set)
+		zones.serve(e)
 		s.engines = append(s.engines, e)
 	}
-	return s, nil
+	return s
 }
 
 func (s *dnsService) lane(index int, block *counters.Block) burst.Handler {
@@ -115,7 +99,7 @@ func (s *dnsService) lane(index int, block *counters.Block) burst.Handler {
 }
 
 func (s *dnsService) streams(index int, block *counters.Block) stream.Handler {
-	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.engines[index].NewLane(block)} })
+	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.engines[index].NewLane(block), s.users} })
 }
 
 func (s *dnsService) drain() {
@@ -125,8 +109,13 @@ func (s *dnsService) drain() {
 }
 
 // dnsStream answers queries that came over TCP.
-type dnsStream struct{ lane *auth.Lane }
+type dnsStream struct {
+	lane  *auth.Lane
+	users *grace.Domain
+}
 
 func (d dnsStream) AnswerStream(dst, query []byte) ([]byte, counters.Reason) {
+	use := d.users.Enter() // until the answer is a copy
+	defer use.Exit()
 	return d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
 }

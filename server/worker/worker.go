@@ -19,6 +19,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
@@ -45,6 +46,9 @@ type Worker struct {
 	older   [directory.MaxSlots]older                 // what the lanes use of older generations
 	wakes   [directory.MaxSlots]atomic.Pointer[[]int] // eventfds of lanes, by slot; replaced as a whole
 	wakesOf [directory.MaxSlots]uint32                // the epochs that wakes are of. Belongs to the control goroutine
+
+	zones     *zoneKeeper
+	zoneUsers *grace.Domain
 
 	services []service
 	lanes    []*lane
@@ -121,7 +125,11 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.services, err = newServices(m, os.Getpid()); err != nil {
+	w.zoneUsers = grace.New(w.wakeLanes)
+	if w.zones, err = newZoneKeeper(m, w.zoneUsers, log); err != nil {
+		return nil, err
+	}
+	if w.services, err = newServices(m, os.Getpid(), w.zones); err != nil {
 		return nil, err
 	}
 	w.streams = stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log)
@@ -224,7 +232,7 @@ func (w *Worker) makeLane(i int, block *counters.Block, outlets [directory.MaxSl
 	}
 	l := &lane{
 		log: w.log, worker: w, global: global, block: block,
-		view: w.dir.Lane(w.slot, global),
+		view: w.dir.Lane(w.slot, global), zoneUse: w.zoneUsers.NewLane(),
 		wake: w.m.Wakes[w.slot][global],
 	}
 	var err error
@@ -457,6 +465,14 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 				w.older[m.Producer].closed.Store(true)
 				w.wakeLanes()
 			}
+		case OpRegions:
+			if err := w.zones.addRegions(m.IDs, fds); err != nil {
+				w.log.Error("taking zones", "error", err) // the catalog that lists them will be refused
+			}
+			fds = nil
+		case OpZones:
+			w.takeZones(ctx, m.Version, fds)
+			fds = nil
 		case OpStop:
 			w.stopping.Store(true)
 			w.wakeLanes()
@@ -467,6 +483,25 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 			w.log.Error("unknown control message", "op", m.Op)
 		}
 		closeAll(fds)
+	}
+}
+
+// takeZones carries out OpZones and says how it went.
+func (w *Worker) takeZones(ctx context.Context, version uint64, fds []int) {
+	said := Message{Op: OpZoned, Version: version}
+	err := errors.New("a catalog without its descriptor")
+	if len(fds) == 1 {
+		err = w.zones.swap(ctx, fds[0])
+	} else {
+		closeAll(fds)
+	}
+	if err != nil {
+		w.log.Error("taking zones", "version", version, "error", err)
+		said.Error = err.Error()
+		said.Error = said.Error[:min(len(said.Error), maxMessage/2)]
+	}
+	if err := w.link.Send(said); err != nil {
+		w.log.Debug("answering the supervisor", "error", err)
 	}
 }
 

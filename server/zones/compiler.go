@@ -1,11 +1,9 @@
 package zones
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -13,146 +11,147 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
+	"github.com/dnsapp/dnsapp/server/dns/zone/catalog"
 	"github.com/dnsapp/dnsapp/server/shm"
-	"github.com/dnsapp/dnsapp/server/spawn"
 )
 
-// The descriptors of a compiler process, beside standard input (the list of
-// zones), output and error.
+// The descriptors of a compiler process, beside standard input (the jobs),
+// output and error.
 const resultsFD = 3
 
-// niceness of a compiler: it takes what the workers leave.
-const niceness = 10
+// An image of largeImage octets or more has a region of its own; smaller ones
+// share regions of about packSize.
+const (
+	largeImage = 1 << 20
+	packSize   = 16 << 20
+)
 
-// result is what a compiler says about one zone; on its socket it is followed
-// by the descriptor of its report and, if it went well, that of its region.
+// maxResults bounds the results that wait for a region to fill up, so that the
+// progress of a long compilation shows.
+const maxResults = 10_000
+
+// job is one zone to compile.
+type job struct {
+	Zone  config.Zone `json:"zone"`
+	Known []zone.Dep  `json:"known"` // the files of the version that is served, none: compile it in any case
+	Alone bool        `json:"alone"` // send its result at once
+}
+
+// result is what a compiler says about one job.
 type result struct {
-	Report zone.Report `json:"report"`
-	Error  string      `json:"error"`
-
-	region *shm.Region
-	err    error
+	Job    int          `json:"job"` // its number in the list
+	Report zone.Report  `json:"report"`
+	Errors []zone.Error `json:"errors"` // why the zone is refused; empty: it is not
+	Same   bool         `json:"same"`   // the content is what is served; Report.Deps is how the files look now
+	Offset uint64       `json:"offset"` // of the image in the region that comes with it. Valid iff neither of the above
 }
 
-// compileAll runs a compiler over zones and returns the results as far as it
-// came; fewer than len(zones) come with an error.
-func compileAll(ctx context.Context, zones []config.Zone, env []string) ([]result, error) {
-	list, err := json.Marshal(zones)
-	if err != nil {
-		return nil, fmt.Errorf("listing zones: %w", err)
-	}
-	in, err := memfile("dnsapp:zones", list)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("compiler socket: %w", err)
-	}
-	defer unix.Close(pair[0])
-	p, err := spawn.Start(spawn.Command{Args: []string{"compile"}, Files: []int{int(in.Fd()), 1, 2, pair[1]}, Env: env, Nice: niceness})
-	unix.Close(pair[1])
-	if err != nil {
-		return nil, err
-	}
-	// A kill ends the receive below, since nobody else has the other end.
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(unix.SIGKILL) })
-	defer stop()
-
-	var results []result
-	for range zones {
-		r, err := receive(pair[0])
-		if err != nil {
-			status, waitErr := p.Wait()
-			if ctx.Err() != nil {
-				return results, context.Cause(ctx)
-			}
-			return results, errors.Join(fmt.Errorf("the compiler ended early (%s): %w", spawn.Describe(status), err), waitErr)
-		}
-		results = append(results, r)
-	}
-	if _, err := p.Wait(); err != nil {
-		return results, err
-	}
-	return results, nil
-}
-
-// receive reads the result of one zone.
-func receive(fd int) (result, error) {
-	oob := make([]byte, unix.CmsgSpace(2*4))
-	var n, oobn int
-	var err error
-	for {
-		n, oobn, _, _, err = unix.Recvmsg(fd, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return result{}, fmt.Errorf("receiving a zone: %w", err)
-	}
-	if n == 0 {
-		return result{}, io.ErrUnexpectedEOF
-	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(cmsgs) != 1 {
-		return result{}, fmt.Errorf("receiving a zone: %d control messages: %w", len(cmsgs), err)
-	}
-	fds, err := unix.ParseUnixRights(&cmsgs[0])
-	if err != nil {
-		return result{}, fmt.Errorf("receiving a zone: %w", err)
-	}
-	report := os.NewFile(uintptr(fds[0]), "report")
-	defer report.Close()
-	var r result
-	if err := json.NewDecoder(report).Decode(&r); err != nil {
-		for _, fd := range fds[1:] {
-			unix.Close(fd)
-		}
-		return result{}, fmt.Errorf("receiving a zone: report: %w", err)
-	}
-	if len(fds) == 2 {
-		if r.region, err = shm.MapReadOnly(fds[1]); err != nil {
-			unix.Close(fds[1])
-			return result{}, fmt.Errorf("receiving a zone: %w", err)
-		}
-	} else {
-		r.err = errors.New(r.Error)
-	}
-	return r, nil
-}
-
-// Compile is the life of a compiler process.
+// Compile is the life of a compiler process. It answers every job of the list
+// on its standard input.
 func Compile() error {
-	var zones []config.Zone
-	if err := json.NewDecoder(os.Stdin).Decode(&zones); err != nil {
+	var jobs []job
+	if err := json.NewDecoder(os.Stdin).Decode(&jobs); err != nil {
 		return fmt.Errorf("reading the list of zones (this command is started by dnsapp serve only): %w", err)
 	}
-	for _, z := range zones {
-		if err := compileOne(z); err != nil {
-			return fmt.Errorf("zone %s: %w", z.Name, err)
+	var c compiler
+	for i := range jobs {
+		if err := c.do(i, &jobs[i]); err != nil {
+			return fmt.Errorf("zone %s: %w", jobs[i].Zone.Name, err)
 		}
+	}
+	return c.flush()
+}
+
+// compiler gathers results and small images until they are worth a message.
+type compiler struct {
+	results []result
+	images  []byte // at their offsets in the region less catalog.FirstOffset
+}
+
+func (c *compiler) do(i int, j *job) error {
+	if deps, same := unchanged(j.Known); same {
+		return c.add(result{Job: i, Same: true, Report: zone.Report{Deps: deps}}, j.Alone)
+	}
+	z, report, err := zone.Compile(j.Zone.Name, j.Zone.File)
+	r := result{Job: i, Report: report}
+	if err != nil {
+		r.Errors = zoneErrors(err, j.Zone.File)
+		return c.add(r, j.Alone)
+	}
+	if z.Size() >= largeImage {
+		region, err := z.Region("zone:" + shorten(j.Zone.Name))
+		if err != nil {
+			return err
+		}
+		r.Offset = catalog.FirstOffset
+		return errors.Join(send([]result{r}, region), region.Close())
+	}
+	image, err := z.Image()
+	if err != nil {
+		return err
+	}
+	c.images, r.Offset = appendImage(c.images, image)
+	return c.add(r, j.Alone)
+}
+
+func (c *compiler) add(r result, now bool) error {
+	c.results = append(c.results, r)
+	if now || len(c.images) >= packSize || len(c.results) >= maxResults {
+		return c.flush()
 	}
 	return nil
 }
 
-func compileOne(z config.Zone) error {
-	c, report, err := zone.Compile(z.Name, z.File)
-	r := result{Report: report}
+// flush sends what has been gathered.
+func (c *compiler) flush() error {
+	if len(c.results) == 0 {
+		return nil
+	}
 	var region *shm.Region
-	if err == nil {
-		region, err = c.Region("zone:" + shorten(z.Name))
+	if len(c.images) > 0 {
+		var err error
+		if region, err = pack("zones", c.images); err != nil {
+			return err
+		}
+		defer region.Close()
 	}
+	err := send(c.results, region)
+	c.results, c.images = c.results[:0], c.images[:0]
+	return err
+}
+
+// appendImage adds an image to those of a region to be, and returns its offset
+// there.
+func appendImage(images, image []byte) (all []byte, offset uint64) {
+	offset = uint64(catalog.FirstOffset + len(images))
+	images = append(images, image...)
+	return append(images, make([]byte, -len(images)&(catalog.Align-1))...), offset
+}
+
+// pack returns a new region of images, which lie in b as they shall lie behind
+// catalog.FirstOffset.
+func pack(name string, b []byte) (*shm.Region, error) {
+	r, err := shm.Create(name, catalog.FirstOffset+len(b))
 	if err != nil {
-		// The sentinel is for errors.Is, and says nothing to a reader.
-		r.Error = strings.TrimSuffix(err.Error(), "\n"+zone.ErrZone.Error())
+		return nil, fmt.Errorf("storing zones: %w", err)
 	}
-	b, err := json.Marshal(r)
+	r.Format(shm.KindZones, zone.Layout)
+	copy(r.Bytes()[catalog.FirstOffset:], b)
+	r.Publish()
+	if err := r.SealContent(); err != nil {
+		return nil, errors.Join(fmt.Errorf("storing zones: %w", err), r.Close())
+	}
+	return r, nil
+}
+
+// send sends one message: the descriptor of the results, and that of their
+// region if there is one.
+func send(results []result, region *shm.Region) error {
+	b, err := json.Marshal(results)
 	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
+		return fmt.Errorf("encoding results: %w", err)
 	}
-	f, err := memfile("dnsapp:report", b)
+	f, err := memfile("dnsapp:results", b)
 	if err != nil {
 		return err
 	}
@@ -160,12 +159,47 @@ func compileOne(z config.Zone) error {
 	fds := []int{int(f.Fd())}
 	if region != nil {
 		fds = append(fds, region.Fd())
-		defer region.Close()
 	}
 	if err := unix.Sendmsg(resultsFD, []byte{1}, unix.UnixRights(fds...), nil, 0); err != nil {
-		return fmt.Errorf("sending: %w", err)
+		return fmt.Errorf("sending results: %w", err)
 	}
 	return nil
+}
+
+// unchanged reports whether the files have the content that they are known to
+// have had, and returns how they look now.
+func unchanged(known []zone.Dep) (now []zone.Dep, same bool) {
+	for i := range known {
+		d, err := zone.ReadDep(known[i].Path)
+		if err != nil || d.SHA256 != known[i].SHA256 {
+			return nil, false
+		}
+		now = append(now, d)
+	}
+	return now, len(known) > 0
+}
+
+// zoneErrors takes an error of zone.Compile apart.
+func zoneErrors(err error, file string) []zone.Error {
+	var list []zone.Error
+	var walk func(error)
+	walk = func(err error) {
+		switch e := err.(type) {
+		case *zone.Error:
+			list = append(list, *e)
+		case interface{ Unwrap() []error }:
+			for _, part := range e.Unwrap() {
+				walk(part)
+			}
+		case interface{ Unwrap() error }:
+			walk(e.Unwrap())
+		}
+	}
+	walk(err)
+	if len(list) == 0 {
+		list = []zone.Error{{File: file, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}}
+	}
+	return list
 }
 
 // shorten keeps the name of a memfd within its 249 octets.

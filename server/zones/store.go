@@ -1,11 +1,7 @@
 package zones
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"time"
 
@@ -14,160 +10,97 @@ import (
 	"github.com/dnsapp/dnsapp/server/shm"
 )
 
-// Region is one compiled zone.
-type Region struct {
-	Name   string
-	File   string
-	Report zone.Report // of the compiler; Deps is guarded by Store.mu
-	Loaded time.Time
-	region *shm.Region
-	users  int // guarded by Store.mu
-}
-
-// FD returns the descriptor of the region. It stays the Region's.
-func (r *Region) FD() int { return r.region.Fd() }
-
-// Size returns the bytes of the region.
-func (r *Region) Size() int { return r.region.Size() }
-
 // Store is the compiled zones of all live generations. Its methods are safe for
-// concurrent use.
+// concurrent use, but for this: from an Update to its end (Done) there is no
+// other one.
 type Store struct {
 	log *slog.Logger
 	env []string
 
-	mu   sync.Mutex
-	have map[identity]*Region // guarded by mu
-}
+	mu      sync.Mutex
+	have    map[identity]*Zone    // what the live generations serve; guarded by mu
+	failed  map[identity]*Failure // why the newest files are not that; guarded by mu
+	regions map[*region]struct{}  // guarded by mu
 
-// identity is what a zone is asked for by. Its content may change.
-type identity struct{ name, file string }
+	nextID   uint64 // of regions; guarded by mu
+	versions uint64 // of catalogs; guarded by mu
+}
 
 // NewStore returns an empty store. Its compilers run with env.
 func NewStore(env []string, log *slog.Logger) *Store {
-	return &Store{log: log, env: env, have: make(map[identity]*Region)}
+	return &Store{
+		log: log, env: env,
+		have: make(map[identity]*Zone), failed: make(map[identity]*Failure), regions: make(map[*region]struct{}),
+	}
 }
 
-// Prepare returns a region for each zone, in their order: the one there is if
-// its files are unchanged, else a newly compiled one. The caller owes one
-// Release. The error joins one for each thing that is wrong with any zone; then
-// there is nothing to release.
-func (s *Store) Prepare(ctx context.Context, want []config.Zone) ([]*Region, error) {
-	got := make([]*Region, len(want))
-	var missing []int
-	s.mu.Lock()
-	for i, z := range want {
-		if r := s.have[identity{z.Name, z.File}]; r != nil && r.fresh() {
-			r.users++
-			got[i] = r
-			continue
-		}
-		missing = append(missing, i)
-	}
-	s.mu.Unlock()
+// Change says which versions take the place of which in every generation.
+type Change map[*Zone]*Zone
 
-	errs := make([]error, len(want))
-	began := time.Now()
-	s.compile(ctx, want, missing, func(i int, r *Region, err error) { got[i], errs[i] = r, err })
-	if len(missing) > 0 {
-		s.log.Info("zones compiled", "zones", len(missing), "unchanged", len(want)-len(missing), "elapsed", time.Since(began).Round(time.Microsecond))
-	}
-	if err := errors.Join(errs...); err != nil {
-		s.Release(got)
-		return nil, err
-	}
-	s.mu.Lock()
-	var twins []*Region
-	for _, i := range missing {
-		id := identity{want[i].Name, want[i].File}
-		if old := s.have[id]; old != nil && old.Report.Key == got[i].Report.Key {
-			// Touched, not changed: the region that is mapped already will do.
-			twins = append(twins, got[i])
-			old.Report.Deps = got[i].Report.Deps
-			old.users++
-			got[i] = old
-			continue
-		}
-		s.have[id] = got[i]
-	}
-	s.mu.Unlock()
-	s.Release(twins)
-	return got, nil
-}
-
-// fresh reports whether the zone's files are, by their status, still those it
-// was built from.
-func (r *Region) fresh() bool {
-	for i := range r.Report.Deps {
-		if !r.Report.Deps[i].Fresh() {
-			return false
-		}
-	}
-	return len(r.Report.Deps) > 0
-}
-
-// compile compiles want[i] for each i in todo, and calls done for each, never
-// two at a time.
-func (s *Store) compile(ctx context.Context, want []config.Zone, todo []int, done func(i int, r *Region, err error)) {
-	if len(todo) == 0 {
-		return
-	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	jobs := min(runtime.NumCPU(), len(todo))
-	for job := range jobs {
-		// Zones of neighbouring lines tend to be of like size: deal them out.
-		var mine []int
-		for at := job; at < len(todo); at += jobs {
-			mine = append(mine, todo[at])
-		}
-		wg.Go(func() {
-			var part []config.Zone
-			for _, i := range mine {
-				part = append(part, want[i])
-			}
-			results, err := compileAll(ctx, part, s.env)
-			mu.Lock()
-			defer mu.Unlock()
-			for n, i := range mine {
-				switch {
-				case n < len(results):
-					r := results[n]
-					for _, w := range r.Report.Warnings {
-						s.log.Warn("zone", "zone", want[i].Name, "warning", w.String())
-					}
-					if r.err != nil {
-						done(i, nil, r.err)
-						continue
-					}
-					done(i, &Region{Name: want[i].Name, File: want[i].File, Report: r.Report, Loaded: time.Now(), region: r.region, users: 1}, nil)
-				case err != nil:
-					done(i, nil, fmt.Errorf("zone %s: %w", want[i].Name, err))
-				default:
-					done(i, nil, fmt.Errorf("zone %s: the compiler gave no answer", want[i].Name))
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// Release gives up one use of each region that is not nil.
-func (s *Store) Release(regions []*Region) {
+// Failure returns why the newest files of z are not what is served, nil if they
+// are.
+func (s *Store) Failure(z *Zone) *Failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range regions {
-		if r == nil {
-			continue
-		}
-		if r.users--; r.users > 0 {
-			continue
-		}
-		if id := (identity{r.Name, r.File}); s.have[id] == r {
-			delete(s.have, id)
-		}
-		if err := r.region.Close(); err != nil {
-			s.log.Error("closing a zone region", "zone", r.Name, "error", err)
-		}
+	return s.failed[z.identity()]
+}
+
+// Stale returns of how many zones the newest files are not what is served.
+func (s *Store) Stale() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.failed)
+}
+
+// Deps returns the files that z was built from, as they were when they were
+// looked at last.
+func (s *Store) Deps(z *Zone) []zone.Dep {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return z.Report.Deps
+}
+
+// addRegion takes over a region of images.
+func (s *Store) addRegion(mem *shm.Region) *region {
+	s.nextID++
+	r := &region{id: s.nextID, mem: mem}
+	s.regions[r] = struct{}{}
+	return r
+}
+
+// addZone returns a version with one user.
+func (s *Store) addZone(z config.Zone, report zone.Report, r *region, offset uint64, checked time.Time) *Zone {
+	report.Name = z.Name // one string for all
+	if len(report.Deps) > 0 {
+		report.Deps[0].Path = z.File
+	}
+	r.zones++
+	r.live += report.Size
+	return &Zone{
+		Name: z.Name, File: z.File, Loaded: time.Now(), Report: report,
+		checked: checked, region: r, offset: offset, users: 1,
+	}
+}
+
+// release gives up one use of z. Store.mu is held.
+func (s *Store) release(z *Zone) {
+	if z.users--; z.users > 0 {
+		return
+	}
+	if id := z.identity(); s.have[id] == z {
+		delete(s.have, id)
+		delete(s.failed, id)
+	}
+	r := z.region
+	r.live -= z.Report.Size
+	if r.zones--; r.zones == 0 {
+		s.drop(r)
+	}
+}
+
+func (s *Store) drop(r *region) {
+	delete(s.regions, r)
+	if err := r.mem.Close(); err != nil {
+		s.log.Error("closing a zone region", "region", r.id, "error", err)
 	}
 }

@@ -1,0 +1,10 @@
+package zone
+
+// ReadDep reads the file at path as the compiler would, and returns how it is.
+func ReadDep(path string) (Dep, error) {
+	s := source{diags: &diagnostics{}}
+	if _, _, err := s.open(path); err != nil {
+		return Dep{}, err
+	}
+	return s.deps[0], nil
+}
