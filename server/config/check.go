@@ -9,13 +9,14 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// place is where in the file something is, and its key.
+// place is where something is, and its key there.
 type place struct {
 	line, column int
-	key          string
+	key          string // its index in a list counts within the file
+	file         string // as Problems name it; "": that of the checker
 }
 
-func at(n *yaml.Node, key string) place { return place{n.Line, n.Column, key} }
+func at(n *yaml.Node, key string) place { return place{line: n.Line, column: n.Column, key: key} }
 
 // checker turns the nodes of a file into plain values that satisfy the schema:
 // what is wrong is reported and left out, or, in a list, replaced by an empty
@@ -23,12 +24,17 @@ func at(n *yaml.Node, key string) place { return place{n.Line, n.Column, key} }
 type checker struct {
 	sys      *system
 	file     string // as Problems name it
+	path     string // of the file, absolute; "" of an included one
 	dir      string // where relative paths start
 	lines    int    // of the file; 0: not read
+	included bool   // it is about an included file
 	problems Problems
 
 	places map[string]place // of every key and entry that is written
 	wrong  map[string]bool  // keys that are written and were left out
+
+	files []string        // the included ones, as Problems name them, in their order
+	taken map[string]bool // by their paths, and c.path
 }
 
 func newChecker(sys *system, file, dir string) *checker {
@@ -36,10 +42,13 @@ func newChecker(sys *system, file, dir string) *checker {
 }
 
 func (c *checker) report(p place, f fault) {
-	if p.line > c.lines && c.lines > 0 { // to yaml.v3, the end of the file is a line of its own
+	if p.file == "" {
+		p.file = c.file
+	}
+	if p.file == c.file && p.line > c.lines && c.lines > 0 { // to yaml.v3, the end of the file is a line of its own
 		p.line, p.column = c.lines, 0
 	}
-	c.problems = append(c.problems, Problem{File: c.file, Line: p.line, Column: p.column, Key: p.key, Msg: f.msg, Fix: f.fix})
+	c.problems = append(c.problems, Problem{File: p.file, Line: p.line, Column: p.column, Key: p.key, Msg: f.msg, Fix: f.fix})
 }
 
 // reportKey reports what is wrong with the value of a key, or, if it is not
@@ -53,7 +62,7 @@ func (c *checker) reportKey(key string, f fault) {
 		}
 		above = above[:max(strings.LastIndexAny(above, ".["), 0)]
 	}
-	p.key = key
+	p.key += key[len(above):]
 	c.report(p, f)
 }
 
@@ -90,6 +99,10 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 		}
 		first[name.Value] = name.Line
 		c.places[full] = at(value, full)
+		if c.included && child.kind == kindGlobs {
+			c.report(at(name, full), fault{"is in an included file", "write it in the file that includes this one"})
+			continue
+		}
 		if v, ok := c.value(value, child, full); ok {
 			values[name.Value] = v
 		} else {
@@ -101,6 +114,7 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 			continue
 		}
 		switch {
+		case k == root: // another file may have it: see missing
 		case child.required && !meant[child.name]:
 			c.report(at(n, join(path, child.name)), fault{"is missing", "write " + child.accepts()})
 		case k.kind == kindObjects && child.def != "":
@@ -137,7 +151,11 @@ func (c *checker) value(n *yaml.Node, k *key, path string) (any, bool) {
 		c.report(at(n, path), f)
 		return nil, false
 	}
-	list := k.kind == kindAddrs || k.kind == kindWords || k.kind == kindObjects
+	list := k.kind == kindAddrs || k.kind == kindWords || k.kind == kindObjects || k.kind == kindGlobs
+	if k.kind == kindGlobs && n.Kind == yaml.ScalarNode { // a list of one
+		v, ok := c.entry(n, k, path)
+		return []any{v}, ok
+	}
 	want := yaml.ScalarNode
 	switch {
 	case list:
@@ -206,6 +224,8 @@ func (c *checker) entry(n *yaml.Node, k *key, path string) (any, bool) {
 		one.kind = kindAddr
 	case kindWords:
 		one.kind = kindWord
+	case kindGlobs:
+		one.kind = kindGlob
 	}
 	return c.value(n, &key{setting: &one, name: k.name}, path)
 }

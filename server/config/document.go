@@ -26,7 +26,8 @@ type document struct {
 	ExposeGeneration bool            `json:"expose_generation"`
 	Log              Log             `json:"log"`
 	Reload           Reload          `json:"reload"`
-	DNS              DNS             `json:"dns"` // but for ExposeGeneration
+	DNS              DNS             `json:"dns"`     // but for ExposeGeneration
+	Include          []string        `json:"include"` // has been taken in; Config has nothing of it
 	Zones            []Zone          `json:"zones"`
 	Listeners        []listenerEntry `json:"listeners"`
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -32,11 +33,36 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sys := testSystem()
 		sys.root = true
-		sys.read = func(string) ([]byte, error) { return data, nil }
+		const main = "/etc/dnsapp/dnsapp.yaml"
+		first, others := apart(string(data))
+		files := map[string]string{main: first}
+		for name, text := range others {
+			if file := filepath.Join("/etc/dnsapp", name); files[file] == "" {
+				files[file] = text
+			}
+		}
+		sys.read = func(path string) ([]byte, error) {
+			text, ok := files[path]
+			if !ok {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(text), nil
+		}
+		sys.glob = func(pattern string) (found []string, err error) {
+			for file := range files {
+				matched, err := filepath.Match(pattern, file)
+				if err != nil {
+					return nil, err
+				}
+				if matched {
+					found = append(found, file)
+				}
+			}
+			return found, nil
+		}
 		sys.readable = func(string) error { return nil }
-		c, err := load("/etc/dnsapp/dnsapp.yaml", sys)
+		c, err := load(main, sys)
 		if err != nil {
-			lines := countLines(data)
 			var ps Problems
 			if !errors.As(err, &ps) || len(ps) == 0 {
 				t.Fatalf("%T %v, want Problems", err, err)
@@ -45,7 +71,8 @@ func FuzzLoad(f *testing.F) {
 				if p.Msg == "" || p.Fix == pleaseReport || strings.ContainsAny(p.String(), "\n\r") {
 					t.Errorf("%#v", p)
 				}
-				if p.Line < 1 && p.Key == "" || p.Line > lines {
+				text, ok := files[p.File]
+				if lines := countLines([]byte(text)); !ok || p.Line < 1 && p.Key == "" || p.Line > lines {
 					t.Errorf("%v: there are %d lines", p, lines)
 				}
 			}
@@ -55,7 +82,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(c, back) {
 			t.Fatalf("was %#v\n is %#v, %v", c, back, err)
 		}
-		if again, err := load("/etc/dnsapp/dnsapp.yaml", sys); err != nil || Diff(c, again) != nil || Refusals(c, again) != nil {
+		if again, err := load(main, sys); err != nil || Diff(c, again) != nil || Refusals(c, again) != nil {
 			t.Fatalf("loaded again: %v, %v", Diff(c, again), err)
 		}
 	})

@@ -25,6 +25,7 @@ var errNotRegular = errors.New("not a regular file")
 type system struct {
 	read       func(path string) ([]byte, error)
 	readable   func(path string) error // nil: it is a file that can be read
+	glob       func(pattern string) ([]string, error)
 	env        func(name string) (string, bool)
 	host       func() (string, error)
 	user       func(name string) error // nil: it exists
@@ -38,6 +39,7 @@ func machine() *system {
 	return &system{
 		read:     read,
 		readable: readable,
+		glob:     glob,
 		env:      os.LookupEnv,
 		host:     os.Hostname,
 		user: func(name string) error {
@@ -52,7 +54,7 @@ func machine() *system {
 	}
 }
 
-// Load reads the configuration file at path. Its error is Problems: all that
+// Load reads the configuration file at path, and those that it includes. Its error is Problems: all that
 // is wrong, or why the file cannot be read at all.
 func Load(path string) (*Config, error) { return load(path, machine()) }
 
@@ -62,6 +64,7 @@ func load(path string, sys *system) (*Config, error) {
 		return nil, Problems{{File: path, Msg: err.Error()}}
 	}
 	c := newChecker(sys, path, filepath.Dir(file))
+	c.path = file
 	if !utf8.ValidString(file) {
 		c.report(place{}, fault{"has a path that is not UTF-8", "rename it, or its folder"})
 		return nil, c.problems
@@ -78,9 +81,11 @@ func load(path string, sys *system) (*Config, error) {
 	var values map[string]any
 	if top := c.parse(data); top != nil {
 		values = c.object(top, root, "")
+		c.include(values)
+		c.missing(top, values)
 	}
 	if values == nil {
-		c.problems.sort()
+		c.problems.sort(c.files)
 		return nil, c.problems
 	}
 	d, err := decode(values)
@@ -94,7 +99,7 @@ func load(path string, sys *system) (*Config, error) {
 		}
 	}
 	if len(c.problems) > 0 {
-		c.problems.sort()
+		c.problems.sort(c.files)
 		return nil, c.problems
 	}
 	return d.config(file, sys.processors), nil

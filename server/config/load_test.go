@@ -27,7 +27,7 @@ const who = `listeners: [{name: who, address: ["127.0.0.1:5399"], service: ident
 //	load [who] [env=(NAME=value,...)] [root] [dpdk] [show=(KEY,...)]
 //
 // prints the problems, or the values of the keys. "who" adds a list of
-// listeners at the end.
+// listeners at the end. What follows a line "-- NAME --" is another file.
 //
 //	reload
 //
@@ -79,6 +79,7 @@ func testSystem() *system {
 			}
 			return readable(path)
 		},
+		glob: glob,
 		env:  func(string) (string, bool) { return "", false },
 		host: func() (string, error) { return "host-1", nil },
 		user: func(name string) error {
@@ -92,12 +93,12 @@ func testSystem() *system {
 }
 
 func transcribeLoad(t *testing.T, dir string, td *datadriven.TestData) string {
-	sys, input := testSystem(), td.Input+"\n"
+	sys, more := testSystem(), ""
 	var show []string
 	for _, arg := range td.CmdArgs {
 		switch arg.Key {
 		case "who":
-			input += who
+			more = who
 		case "root":
 			sys.root = true
 		case "dpdk":
@@ -110,7 +111,18 @@ func transcribeLoad(t *testing.T, dir string, td *datadriven.TestData) string {
 			t.Fatalf("load: no argument %q", arg.Key)
 		}
 	}
-	c, err := loadText(t, dir, "test.yaml", input, sys)
+	main, others := apart(td.Input + "\n")
+	for name, text := range others {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(file)
+	}
+	c, err := loadText(t, dir, "test.yaml", main+more, sys)
 	if err != nil {
 		return shorten(err.Error(), dir)
 	}
@@ -123,6 +135,21 @@ func transcribeLoad(t *testing.T, dir string, td *datadriven.TestData) string {
 		b.WriteString("ok\n")
 	}
 	return strings.ReplaceAll(b.String(), dir, "DIR")
+}
+
+// apart takes the further files of an input off it.
+func apart(input string) (first string, others map[string]string) {
+	parts := strings.Split("\n"+input, "\n-- ")
+	others = map[string]string{}
+	for _, p := range parts[1:] {
+		name, text, _ := strings.Cut(p, " --")
+		others[name] = strings.TrimPrefix(text, "\n") + "\n"
+	}
+	first = strings.TrimPrefix(parts[0], "\n")
+	if len(others) > 0 {
+		first += "\n"
+	}
+	return first, others
 }
 
 func showField(d reflect.Value, key string) string {

@@ -9,7 +9,7 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	File   string `json:"file"`           // as it was given to Load
+	File   string `json:"file"`           // as it was given to Load, or an included one
 	Line   int    `json:"line,omitempty"` // from 1; 0: it is about no line
 	Column int    `json:"column,omitempty"`
 	Key    string `json:"key,omitempty"` // "reload.udp_idle", "listeners[0].address[1]"; "": the whole file
@@ -53,9 +53,14 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (ps Problems) sort() {
+// sort puts problems in the order of the files: that of the configuration, then
+// the included ones.
+func (ps Problems) sort(included []string) {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(
+			cmp.Compare(slices.Index(included, a.File), slices.Index(included, b.File)),
+			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+		)
 	})
 }
 

@@ -50,7 +50,7 @@ func (c *checker) checkZones(d *document) {
 		key := "zones[" + strconv.Itoa(i) + "]"
 		if j, twice := first[z.Name]; twice && z.Name != "" {
 			c.reportKey(key+".name", fault{
-				fmt.Sprintf("%q is also the zone of line %d", z.Name, c.places[fmt.Sprintf("zones[%d].name", j)].line),
+				fmt.Sprintf("%q is also the zone of %s", z.Name, c.where(fmt.Sprintf("zones[%d].name", j), key)),
 				"give each zone once; case and the closing dot do not matter",
 			})
 		} else {
@@ -86,7 +86,7 @@ func (c *checker) checkListeners(d *document) {
 		key := "listeners[" + strconv.Itoa(i) + "]"
 		if j, twice := first[l.Name]; twice && l.Name != "" {
 			c.reportKey(key+".name", fault{
-				fmt.Sprintf("%q is also the listener of line %d", l.Name, c.places[fmt.Sprintf("listeners[%d].name", j)].line),
+				fmt.Sprintf("%q is also the listener of %s", l.Name, c.where(fmt.Sprintf("listeners[%d].name", j), key)),
 				"give each listener its own name",
 			})
 		} else {
@@ -126,7 +126,7 @@ func (c *checker) checkBinds(d *document) {
 					sockets += d.Workers*max(d.Lanes, 1) - 1
 				}
 				if other, found := taken.clash(b); found {
-					c.reportKey(key, b.clash(other, c.places[other.owner].line))
+					c.reportKey(key, b.clash(other, c.owner(other, key)))
 					break // once for both transports
 				}
 				taken.add(b)
@@ -155,12 +155,19 @@ func (b bind) transport() string {
 	return "UDP"
 }
 
-// clash says why b cannot be served beside other, which is on line.
-func (b bind) clash(other bind, line int) fault {
-	of := other.owner
-	if line > 0 {
-		of += fmt.Sprintf(", line %d", line)
+// owner names the key of b, and where it is, for a report about the value of
+// from.
+func (c *checker) owner(b bind, from string) string {
+	p, written := c.places[b.owner]
+	if !written { // a default
+		return b.owner
 	}
+	return p.key + ", " + c.where(b.owner, from)
+}
+
+// clash says why b cannot be served beside other, which is the value of the key
+// of.
+func (b bind) clash(other bind, of string) fault {
 	switch {
 	case b.addr == other.addr:
 		return fault{

@@ -26,6 +26,8 @@ const (
 	kindSlots                // kindInt that is a power of two
 	kindBool                 //
 	kindDuration             // setting.min .. setting.max nanoseconds
+	kindGlob                 // kindPath that may have wildcards
+	kindGlobs                // kindGlob, or a list of them
 	kindWord                 // one of setting.words
 	kindWords                // list of kindWord, none twice
 	kindDomain               // a domain name
@@ -111,6 +113,12 @@ var schema = []setting{
 	{
 		path: "expose_generation", kind: kindBool, def: "false",
 		doc: "Answer TXT queries of class CHAOS for generation.dnsapp. with the generation, worker and lane that serves them.",
+	},
+
+	{
+		path: "include", kind: kindGlobs, def: "[]",
+		doc: "Files that are taken in as if they were written here, in the order of their names; the path may have *, ? and [...]. " +
+			"The lists zones and listeners are joined; any other key may be written in one file only.",
 	},
 
 	{path: "log", kind: kindObject, doc: "What is logged, to standard error."},
@@ -252,6 +260,8 @@ func (k *key) accepts() string {
 		return "a path"
 	case kindNoPath:
 		return `a path, or "" for none`
+	case kindGlob, kindGlobs:
+		return "a path that may have wildcards, such as conf.d/*.yaml, or a list of them"
 	case kindAddr:
 		return `an address with its port, such as "127.0.0.1:53" or "[::1]:53"`
 	case kindAddrs:

@@ -41,7 +41,7 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 	if s.tag != "!!str" && s.tag != "!!timestamp" {
 		f := &fault{fmt.Sprintf("is %s, not text", describe(s)), "write " + k.accepts()}
 		switch k.kind {
-		case kindText, kindLabel, kindPath, kindFile, kindSocket, kindNoPath:
+		case kindText, kindLabel, kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
 			f.fix = fmt.Sprintf("write %q", s.text)
 		}
 		return nil, f
@@ -60,7 +60,7 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 		return s.text, nil
 	case kindLabel:
 		return k.parseLabel(s.text)
-	case kindPath, kindFile, kindSocket, kindNoPath:
+	case kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
 		return k.parsePath(s.text, dir)
 	case kindAdmin:
 		if s.text == "" || s.text == "off" {

@@ -25,7 +25,7 @@ func (c *checker) parse(data []byte) *yaml.Node {
 	var doc, next yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		c.report(place{line: 1}, fault{"is empty", "it needs at least one entry in listeners"})
+		c.empty(place{line: 1})
 		return nil
 	case err != nil:
 		c.syntax(data, err)
@@ -46,13 +46,20 @@ func (c *checker) parse(data []byte) *yaml.Node {
 	case !c.plain(top, ""):
 		return nil
 	case isNull(top):
-		c.report(at, fault{"is empty", "it needs at least one entry in listeners"})
+		c.empty(at)
 		return nil
 	case top.Kind != yaml.MappingNode:
 		c.report(at, fault{"is " + nodeKind(top) + ", not keys and values", "write lines such as workers: 1"})
 		return nil
 	}
 	return top
+}
+
+// empty reports a file without a key, unless another one may have them.
+func (c *checker) empty(at place) {
+	if !c.included {
+		c.report(at, fault{"is empty", "it needs at least one entry in listeners"})
+	}
 }
 
 // printable reports every octet that YAML does not allow (YAML 1.2 section
