@@ -237,7 +237,7 @@ func receive(fd int) (results []result, mem *shm.Region, err error) {
 			return nil, nil, fmt.Errorf("receiving zones: %w", err)
 		}
 	}
-	if err := json.NewDecoder(io.NewSectionReader(f, 0, 1<<62)).Decode(&results); err != nil {
+	if err = json.NewDecoder(io.NewSectionReader(f, 0, 1<<62)).Decode(&results); err != nil {
 		err = fmt.Errorf("receiving zones: results: %w", err)
 	} else {
 		err = checkImages(results, mem)
