@@ -155,3 +155,27 @@ func exists(path string) bool {
 
 // gone reports whether no process has this pid.
 func gone(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
+
+// check says what is wrong, or that nothing is; with --schema it prints the schema.
+func TestCheck(t *testing.T) {
+	i := newInstance(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"check", "-c", i.config}, 0, i.config + ": good: 1 listeners, 0 zones\n"},
+		{[]string{"check", "-c", i.config + ".none"}, 1, "there is no such file"},
+		{[]string{"check", "--schema"}, 0, `"$schema": "https://json-schema.org/draft/2020-12/schema"`},
+		{[]string{"check", "--schema", "-c", i.config}, 2, "leave --config out"},
+	} {
+		cmd, errs := program(t, c.args...)
+		cmd.Stdout = errs
+		if err := cmd.Run(); (err == nil) != (c.code == 0) || cmd.ProcessState.ExitCode() != c.code {
+			t.Errorf("%v: %v, want code %d", c.args, err, c.code)
+		}
+		if !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%v: says %q, not %q", c.args, errs, c.want)
+		}
+	}
+}

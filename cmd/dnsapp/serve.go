@@ -105,17 +105,29 @@ func refused(path string, err error) error {
 
 func checkCommand() *cobra.Command {
 	var path string
+	var schema bool
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration, without touching what runs",
 		Long: `check reads a configuration and prints everything that is wrong with it, one
 line each: file, line, key, what is wrong, and what would be right.
 
-  dnsapp check -c /etc/dnsapp/dnsapp.yaml
+With --schema it prints a JSON Schema of the configuration instead, which editors and
+generators understand. It is made from what check checks by.
 
-It exits 0 if the configuration is good and 1 if it is not.`,
+  dnsapp check -c /etc/dnsapp/dnsapp.yaml
+  dnsapp check --schema > dnsapp.schema.json
+
+Exit codes: 0 the configuration is good, 1 it is not, 2 wrong usage.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if schema {
+				if c.Flags().Changed("config") {
+					return exit.With(exit.Usage, errors.New("--schema is about no configuration in particular: leave --config out"))
+				}
+				_, err := c.OutOrStdout().Write(config.JSONSchema())
+				return err
+			}
 			cfg, err := config.Load(path)
 			if err != nil {
 				return exit.With(exit.Failed, err)
@@ -125,6 +137,7 @@ It exits 0 if the configuration is good and 1 if it is not.`,
 		},
 	}
 	configFlag(c, &path)
+	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the configuration")
 	return c
 }
 

@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// FuzzLoad: no file makes Load panic; what it refuses, it refuses by Problems
-// that say where; what it accepts survives JSON and fits no worse a second
-// time. Seeds are the transcripts, the shipped files and testdata/fuzz.
+// FuzzLoad: no files make Load panic; what it refuses, it refuses by Problems
+// that say where; what it accepts, the JSON Schema accepts too, survives JSON and
+// fits no worse a second time. Seeds are the transcripts, the shipped files and
+// testdata/fuzz.
 func FuzzLoad(f *testing.F) {
 	transcripts, err := filepath.Glob("testdata/transcripts/*")
 	if err != nil {
@@ -77,6 +78,9 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 			return
+		}
+		if faults := schemaFaults(t, first); faults != nil {
+			t.Errorf("the JSON Schema refuses what Load accepts: %v", faults)
 		}
 		back, err := throughJSON(c)
 		if err != nil || !reflect.DeepEqual(c, back) {

@@ -126,6 +126,9 @@ func transcribeLoad(t *testing.T, dir string, td *datadriven.TestData) string {
 	if err != nil {
 		return shorten(err.Error(), dir)
 	}
+	if faults := schemaFaults(t, main+more); faults != nil {
+		t.Errorf("%s: the JSON Schema refuses what Load accepts: %v", td.Pos, faults)
+	}
 	var b strings.Builder
 	d := reflect.ValueOf(*documentOf(c))
 	for _, key := range show {
