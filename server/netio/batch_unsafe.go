@@ -174,3 +174,13 @@ func memInfo(fd, word int) (uint64, error) {
 	}
 	return uint64(info[word]), nil
 }
+
+// epollWait is epoll_wait(2) for at most ms milliseconds, without a word to the
+// scheduler: the thread keeps its P.
+func epollWait(fd int, events []unix.EpollEvent, ms int) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(ms), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}

@@ -7,7 +7,7 @@
 //
 //	Bind* (supervisor) --fd--> UDP (worker, one lane) --Recv--> burst.Burst
 //	                                                  <--Send--
-//	Poller: the lane's own epoll descriptor inside Go's netpoller
+//	Poller: the lane's own epoll set, in which it waits by itself
 //
 // Every call is non-blocking by MSG_DONTWAIT, because O_NONBLOCK lives in the
 // open file description, which all processes that inherited the socket share.

@@ -331,9 +331,7 @@ func (l *lane) setTimer() {
 	default:
 		return
 	}
-	if err := l.poller.WakeAt(time.Now().Add(d)); err != nil {
-		l.log.Error("no timer for the lane", "lane", l.global, "error", err)
-	}
+	l.poller.WakeAt(time.Now().Add(d))
 }
 
 // serve moves one burst of s.

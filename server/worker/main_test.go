@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	runtime.GOMAXPROCS(16) // the lanes of several generations, each of which holds on to a P
 	goleak.VerifyTestMain(m)
 }
 
@@ -73,6 +75,8 @@ type world struct {
 
 	listeners []config.Listener
 	sockets   []SocketRef
+
+	warnings string // what the warnings say that are expected; "": there are none
 }
 
 const idle = 10 * time.Second // of a flow
@@ -207,7 +211,7 @@ func (w *world) open(slot int, older ...*generation) *generation {
 // worker makes a worker that has no lanes yet.
 func (w *world) worker(g *generation, i int) *Worker {
 	w.t.Helper()
-	log := slog.New(slog.NewTextHandler(testWriter{w.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(testWriter{w}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	m := &Manifest{Protocol: Protocol, Epoch: g.epoch, Slot: g.slot, Index: i, Config: w.config(), Wakes: w.wakes}
 	for _, s := range w.sockets { // each worker has descriptors of its own
 		fd, err := unix.FcntlInt(uintptr(s.FD), unix.F_DUPFD_CLOEXEC, 0)
@@ -465,12 +469,18 @@ func epochOf(answer string) string {
 
 func epoch(g *generation) string { return fmt.Sprintf("epoch=%d", g.epoch) }
 
-// testWriter logs to the test, as long as that lasts.
-type testWriter struct{ t testing.TB }
+// testWriter logs to the test, as long as that lasts. Warnings that the test does
+// not expect fail it.
+type testWriter struct{ w *world }
 
 func (w testWriter) Write(b []byte) (int, error) {
-	if w.t.Context().Err() == nil { // it ends just before the cleanups
-		w.t.Log(strings.TrimSuffix(string(b), "\n"))
+	t := w.w.t
+	switch line := strings.TrimSuffix(string(b), "\n"); {
+	case t.Context().Err() != nil: // it ends just before the cleanups
+	case w.w.warnings != "" && strings.Contains(line, w.w.warnings):
+		t.Log(line)
+	default:
+		t.Error(line)
 	}
 	return len(b), nil
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -378,6 +379,11 @@ func (w *Worker) serveConn(fd, listener, lane int, block *counters.Block) {
 
 // run serves until the supervisor, or a signal, ends the worker.
 func (w *Worker) run(ctx context.Context) error {
+	if os.Getenv("GOMAXPROCS") == "" {
+		// A lane keeps its P while it waits for the next packet: one more is for
+		// everything else.
+		runtime.GOMAXPROCS(len(w.lanes) + 1)
+	}
 	failed := make(chan error, len(w.lanes))
 	for _, l := range w.lanes {
 		w.laneEnd.Go(func() {
