@@ -51,8 +51,8 @@ func (z *Zone) Census() (map[wire.Type]int, error) {
 }
 
 // racy is how long after a change of a file its next change may leave the time
-// of it as it is: more than a clock tick of any kernel.
-const racy = 50 * time.Millisecond
+// of it as it is: twice the longest clock tick that kernels are built with.
+const racy = 20 * time.Millisecond
 
 // fresh reports whether the files are, by their status, still those that were
 // read. It reads z.Report.Deps.
