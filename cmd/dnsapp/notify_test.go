@@ -97,3 +97,65 @@ func monotonic(t *testing.T) int64 {
 	}
 	return ts.Nano() / 1000
 }
+
+// A drain that takes long does not run into the manager's time-out: it is asked
+// for more time, and told what the drain waits for.
+func TestNotifyOfALongDrain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes 5 seconds")
+	}
+	i := newInstance(t)
+	socket := filepath.Join(i.dir, "notify")
+	m, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c, errs := program(t, "serve", "-c", i.config)
+	c.Env = append(c.Environ(), "NOTIFY_SOCKET="+socket)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		t.Fatal(err)
+	}
+	wait := func(pattern string) {
+		t.Helper()
+		for b := make([]byte, 4096); ; {
+			n, err := m.Read(b)
+			if err != nil {
+				t.Fatalf("%v before %s; the log:\n%s", err, pattern, errs)
+			}
+			if regexp.MustCompile("^" + pattern + "$").Match(b[:n]) {
+				return
+			}
+		}
+	}
+	wait("READY=1\n(?s:.*)")
+	conn, err := net.Dial("tcp", i.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { // a connection that is in use
+		defer close(ended)
+		for b := make([]byte, 512); ; {
+			if _, err := conn.Write([]byte("who\n")); err != nil {
+				return
+			}
+			if _, err := conn.Read(b); err != nil {
+				return
+			}
+		}
+	}()
+	if err := c.Process.Signal(unix.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	wait("STOPPING=1\nSTATUS=stopping.*")
+	wait("EXTEND_TIMEOUT_USEC=15000000\nSTATUS=stopping; epoch 1 waits for 1 TCP connection.*")
+	conn.Close()
+	<-ended
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, errs)
+	}
+}
