@@ -22,6 +22,7 @@ const admin = "127.0.0.1:9153"
 type settings struct {
 	name    string // default edge-1
 	workers int    // default 1
+	lanes   int    // default 1
 	reload  string // flow mapping, default {}
 	zone    string // file of example.com, default example.com.zone
 	more    string // appended to the list of listeners
@@ -43,7 +44,7 @@ admin: %s
 pid_file: dnsapp.pid
 state_dir: state
 workers: %d
-lanes: 1
+lanes: %d
 expose_generation: true
 log: {level: debug}
 reload: %s
@@ -53,7 +54,7 @@ zones:
 listeners:
   - {name: dns, address: ["%v", "%v"], service: dns}
   - {name: who, address: ["%v", "%v"], service: identify, affinity: flow}
-%s`, or(c.name, "edge-1"), admin, max(c.workers, 1), or(c.reload, "{}"), c.top, or(c.zone, "example.com.zone"), dns4, dns6, who4, who6, c.more)
+%s`, or(c.name, "edge-1"), admin, max(c.workers, 1), max(c.lanes, 1), or(c.reload, "{}"), c.top, or(c.zone, "example.com.zone"), dns4, dns6, who4, who6, c.more)
 }
 
 // hosts is how many host names the test zone has.

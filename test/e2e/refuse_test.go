@@ -47,7 +47,7 @@ func TestReloadRefused(t *testing.T) {
 		{"taken UDP port", listener(`{name: x, address: ["127.0.0.1:5301"], transport: [udp], service: identify}`), "", "127.0.0.1:5301"},
 		{"taken TCP port", listener(`{name: x, address: ["127.0.0.1:5302"], transport: [tcp], service: identify}`), "", "127.0.0.1:5302"},
 		{"address that is not ours", listener(`{name: x, address: ["192.0.2.7:53"], service: identify}`), "", "192.0.2.7:53"},
-		{"number of workers", changed(func(c *settings) { c.workers = 1 }), "", "workers"},
+		{"another user", changed(func(c *settings) { c.top = "user: root" }), "", "user"},
 	}
 
 	epoch, pids := s.epoch(), s.workers()
