@@ -15,6 +15,7 @@ import (
 type table struct {
 	o        options
 	when     time.Time
+	load     float64 // of the machine, before
 	versions map[string]string
 	order    []string // of the servers
 	samples  map[string]map[int][]sample
@@ -23,7 +24,7 @@ type table struct {
 
 func newTable(o options) *table {
 	return &table{
-		o: o, when: time.Now(), versions: map[string]string{}, samples: map[string]map[int][]sample{}, memory: map[string][]float64{},
+		o: o, when: time.Now(), load: loadAverage(), versions: map[string]string{}, samples: map[string]map[int][]sample{}, memory: map[string][]float64{},
 	}
 }
 
@@ -35,6 +36,9 @@ func (t *table) add(server string, rate int, s sample) {
 	t.samples[server][rate] = append(t.samples[server][rate], s)
 }
 
+// busy is the load average from which on a measurement says so.
+const busy = 0.7
+
 // reference is the server that the ratios are against.
 const reference = "Knot DNS"
 
@@ -44,7 +48,11 @@ func (t *table) String() string {
 	fmt.Fprintf(&b, "# CPU per query, %s\n\n", t.when.Format("2006-01-02 15:04"))
 	fmt.Fprintf(&b, "UDP over loopback, %d names, a tenth of the queries for names that do not exist; server on processor %d, generator on %d;\n",
 		t.o.names, serverCPU, generatorCPU)
-	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses). %s.\n\n", t.o.rounds, t.o.length, machine())
+	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses). %s.\n", t.o.rounds, t.o.length, machine())
+	fmt.Fprintf(&b, "Load average before: %.1f.\n\n", t.load)
+	if t.load > busy {
+		b.WriteString("**The machine was busy with other things: these figures are no measure.**\n\n")
+	}
 	for _, s := range t.order {
 		fmt.Fprintf(&b, "* %s: %s\n", s, t.versions[s])
 	}
@@ -96,6 +104,15 @@ func spread(list []float64) (median, low, high float64) {
 	sorted := slices.Sorted(slices.Values(list))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]
+}
+
+// loadAverage returns the load average of the last minute.
+func loadAverage() float64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return float64(info.Loads[0]) / (1 << 16)
 }
 
 // machine describes what was measured on.

@@ -31,8 +31,9 @@ type Saturated struct {
 	Elapsed  time.Duration
 }
 
-// lostAfter is when a query that is not answered is given up.
-const lostAfter = 200 * time.Millisecond
+// lostAfter is when a query that is not answered is given up: long after an
+// answer must have come, and so soon that losses do not leave a server idle.
+const lostAfter = 30 * time.Millisecond
 
 // lane is one socket of a closed-loop run.
 type lane struct {
