@@ -153,16 +153,16 @@ func TestPatience(t *testing.T) {
 			}
 		}
 		busy(true)
-		time.Sleep(patienceInterval - time.Millisecond)
+		<-time.After(patienceInterval - time.Millisecond)
 		if n := asked(); n != 0 {
 			t.Errorf("asked %d times before the interval was over", n)
 		}
-		time.Sleep(2*patienceInterval + 2*time.Millisecond)
+		<-time.After(2*patienceInterval + 2*time.Millisecond)
 		if n := asked(); n != 3 {
 			t.Errorf("asked %d times in three intervals", n)
 		}
 		busy(false)
-		time.Sleep(10 * patienceInterval)
+		<-time.After(10 * patienceInterval)
 		if n := asked(); n != 3 {
 			t.Errorf("asked %d times when it was over", n-3)
 		}
