@@ -2,6 +2,7 @@ package worker
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -293,6 +294,22 @@ func TestInboxIsReplaced(t *testing.T) {
 	}
 	if old.Size() != 0 {
 		t.Error("the rings of the generation that was given up are still mapped")
+	}
+}
+
+// Whatever order they come in, the rings of the newest generation are looked at
+// first, and those of a slot are replaced.
+func TestInboxOrder(t *testing.T) {
+	r := new(ringReader)
+	for _, in := range []inbox{{epoch: 5, slot: 1}, {epoch: 7, slot: 2}, {epoch: 6, slot: 3}, {epoch: 8, slot: 1}, {epoch: 4, slot: 0}} {
+		r.add(in)
+	}
+	var epochs []uint32
+	for _, in := range *r.inboxes.Load() {
+		epochs = append(epochs, in.epoch)
+	}
+	if !slices.Equal(epochs, []uint32{8, 7, 6, 4}) {
+		t.Errorf("epochs %v", epochs)
 	}
 }
 

@@ -51,6 +51,7 @@ func (s *watch) ServeBurst(b *burst.Burst) {
 // once.
 func TestNeverTwoReaders(t *testing.T) {
 	w := newWorld(t, 1, 2)
+	w.warnings = "the park lapsed"
 	ap := w.listen(config.AffinityNone, false)
 	var wrong atomic.Int64
 	open := func(slot int) (*generation, *watch) {

@@ -131,6 +131,7 @@ func TestParkAndFlip(t *testing.T) {
 // Where nobody flips, the lease gives the wire back, and a late flip fails.
 func TestLapse(t *testing.T) {
 	w := newWorld(t, 1, 2)
+	w.warnings = "the park lapsed"
 	ap := w.listen(config.AffinityNone, false)
 	a := w.open(0)
 	a.run()
@@ -155,6 +156,31 @@ func TestLapse(t *testing.T) {
 	}
 }
 
+// A flip, and an unpark, that a parked lane comes upon are no lapses, at whatever
+// instruction they happen.
+func TestFlipIsNoLapse(t *testing.T) {
+	for name, next := range map[string]uint32{"flip": 7, "unpark": 1} {
+		w := newWorld(t, 1, 1) // whose log has no warnings
+		w.listen(config.AffinityNone, false)
+		g := w.open(0)
+		w.boot(g)
+		l := g.workers[0].lanes[0]
+		l.boundary()
+		word, err := w.dir.Park(mono.Millis() + uint32(lease/time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.boundary()
+		if err := w.dir.Flip(word, next); err != nil {
+			t.Fatal(err)
+		}
+		l.stayParked() // the lane had looked at the word just before
+		if l.owner != directory.Run(next) || l.udp[0].reading != (next == g.epoch) {
+			t.Errorf("%s: the lane obeys %v, reading %v", name, l.owner, l.udp[0].reading)
+		}
+	}
+}
+
 // Lanes that have never read, and parked ones, notice a new word though nobody
 // wakes them.
 func TestNoticesWithoutWake(t *testing.T) {
@@ -162,6 +188,7 @@ func TestNoticesWithoutWake(t *testing.T) {
 	ap := w.listen(config.AffinityNone, false)
 	a := w.open(0)
 	a.run()
+	a.boundary() // from here on nobody wakes it
 	c := w.client(ap)
 	c.send()
 	w.dir.SetState(a.slot, directory.Active)
@@ -171,6 +198,7 @@ func TestNoticesWithoutWake(t *testing.T) {
 	}
 	b := w.open(1)
 	b.run()
+	b.boundary()
 	word, err := w.dir.Park(mono.Millis() + uint32(lease/time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +235,7 @@ func TestParkedLanesWakeTheNewOwner(t *testing.T) {
 			t.Errorf("after the flip: %s", who)
 		}
 	}
+	<-time.After(4 * pollWaiting) // the last timers of the first generation run out
 	word, err := w.dir.Park(mono.Millis() + uint32(lease/time.Millisecond))
 	if err != nil {
 		t.Fatal(err)

@@ -111,37 +111,58 @@ func newWorld(t testing.TB, workers, lanes int) *world {
 func (w *world) listen(affinity config.Affinity, tcp bool) netip.AddrPort {
 	w.t.Helper()
 	l := config.Listener{Name: fmt.Sprint("l", len(w.listeners)), UDP: true, TCP: tcp, Service: config.ServiceIdentify, Affinity: affinity}
-	ap := netip.MustParseAddrPort("127.0.0.1:0")
-	add := func(s SocketRef) {
-		w.t.Cleanup(func() { unix.Close(s.FD) })
-		s.ID, s.Listener, s.Address = uint32(len(w.sockets)), len(w.listeners), ap
-		w.sockets = append(w.sockets, s)
+	var err error
+	for range 20 { // the port that UDP has may be taken for TCP
+		var sockets []SocketRef
+		if sockets, err = bind(w.workers*w.lanes, tcp); err != nil {
+			continue
+		}
+		for _, s := range sockets {
+			w.t.Cleanup(func() { unix.Close(s.FD) })
+			s.ID, s.Listener = uint32(len(w.sockets)), len(w.listeners)
+			w.sockets = append(w.sockets, s)
+			l.Address = []netip.AddrPort{s.Address}
+		}
+		w.listeners = append(w.listeners, l)
+		return l.Address[0]
 	}
-	for lane := range w.workers * w.lanes {
+	w.t.Fatal(err)
+	return netip.AddrPort{}
+}
+
+// bind binds the sockets of one address.
+func bind(lanes int, tcp bool) (sockets []SocketRef, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range sockets {
+				unix.Close(s.FD)
+			}
+		}
+	}()
+	ap := netip.MustParseAddrPort("127.0.0.1:0")
+	for lane := range lanes {
 		fd, _, err := netio.BindUDP(ap)
 		if err != nil {
-			w.t.Fatal(err)
+			return sockets, err
 		}
 		sa, err := unix.Getsockname(fd)
 		if err != nil {
-			w.t.Fatal(err)
+			return sockets, err
 		}
 		ap = netip.AddrPortFrom(ap.Addr(), uint16(sa.(*unix.SockaddrInet4).Port))
-		add(SocketRef{FD: fd, Lane: lane})
+		sockets = append(sockets, SocketRef{FD: fd, Lane: lane, Address: ap})
 	}
 	if tcp {
 		fd, err := netio.BindTCP(ap)
 		if err != nil {
-			w.t.Fatal(err)
+			return sockets, err
 		}
+		sockets = append(sockets, SocketRef{FD: fd, TCP: true, Address: ap})
 		if err := netio.Listen(fd); err != nil {
-			w.t.Fatal(err)
+			return sockets, err
 		}
-		add(SocketRef{FD: fd, TCP: true})
 	}
-	l.Address = []netip.AddrPort{ap}
-	w.listeners = append(w.listeners, l)
-	return ap
+	return sockets, nil
 }
 
 func (w *world) config() *config.Config {

@@ -118,6 +118,7 @@ func TestReady(t *testing.T) {
 // is refused, and leaves no descriptor.
 func TestWindow(t *testing.T) {
 	w := newWorld(t, 1, 1)
+	w.warnings = "level=ERROR"
 	w.listen(config.AffinityFlow, false)
 	g := w.open(0)
 	s := g.obey()
@@ -202,6 +203,7 @@ func TestRefusedWindowClosesOnce(t *testing.T) {
 // The worker serves on when the supervisor is gone.
 func TestServesWithoutSupervisor(t *testing.T) {
 	w := newWorld(t, 1, 1)
+	w.warnings = "the supervisor is gone"
 	ap := w.listen(config.AffinityFlow, true)
 	g := w.open(0)
 	s := g.obey()
