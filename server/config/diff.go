@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 )
@@ -60,13 +59,16 @@ func diffEntries(list string, old, now reflect.Value) []Change {
 	for i := range now.Len() {
 		n := now.Index(i)
 		name := field(n, "name").String()
-		path := list + "[" + name + "]"
 		o, known := byName[name]
+		delete(byName, name)
+		if known && n.Comparable() && n.Equal(o) { // most of very many zones
+			continue
+		}
+		path := list + "[" + name + "]"
 		if !known {
 			changes = append(changes, Change{Key: path, New: formatEntry(k, n)})
 			continue
 		}
-		delete(byName, name)
 		for _, child := range k.keys {
 			before, after := format(field(o, child.name)), format(field(n, child.name))
 			if before != after {
@@ -123,15 +125,20 @@ func format(v reflect.Value) string {
 // not mark as frozen may change.
 func Refusals(before, after *Config) []Problem {
 	var refused []Problem
-	for _, c := range Diff(before, after) {
-		i := slices.IndexFunc(schema, func(s setting) bool { return s.path == c.Key })
-		if i < 0 || schema[i].frozen == "" {
+	old, now := reflect.ValueOf(*documentOf(before)), reflect.ValueOf(*documentOf(after))
+	for i := range schema {
+		s := &schema[i]
+		if s.frozen == "" {
+			continue
+		}
+		o, n := format(field(old, s.path)), format(field(now, s.path))
+		if o == n {
 			continue
 		}
 		refused = append(refused, Problem{
-			File: after.File, Key: c.Key,
-			Msg: fmt.Sprintf("a reload cannot change %s to %s: %s", c.Old, c.New, schema[i].frozen),
-			Fix: "write " + c.Old + ", or stop and start the server",
+			File: after.File, Key: s.path,
+			Msg: fmt.Sprintf("a reload cannot change %s to %s: %s", o, n, s.frozen),
+			Fix: "write " + o + ", or stop and start the server",
 		})
 	}
 	return append(refused, overlaps(before, after)...)

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxFile is the largest configuration file, in octets: room for about two
@@ -118,11 +120,17 @@ func readable(path string) error {
 	if err := regular(path, 0); err != nil {
 		return err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+	// Not os.Open: it makes ready for waiting what is closed at once, and there
+	// may be hundreds of thousands of files.
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil:
+			return unix.Close(fd)
+		case !errors.Is(err, unix.EINTR):
+			return &fs.PathError{Op: "open", Path: path, Err: err}
+		}
 	}
-	return f.Close()
 }
 
 // regular checks that path is a regular file, of at most limit octets unless
