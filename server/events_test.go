@@ -123,7 +123,7 @@ func TestJournalOfAMachine(t *testing.T) {
 			return reload.LanesAnswered{Order: f.Order}
 		case reload.Park:
 			if lapses--; lapses >= 0 {
-				return reload.ParkLapsed{Order: f.Order}
+				return reload.ParkLapsed(f)
 			}
 			return reload.LanesParked{Order: f.Order, Word: directory.Parked(s.state.Active.Epoch, 50)}
 		case reload.Flip:

@@ -18,7 +18,7 @@ import (
 // manager listens like a service manager and returns its socket.
 func manager(t *testing.T) *net.UnixConn {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "notify") // t.TempDir would be too long for a socket
+	dir, err := os.MkdirTemp("", "notify") //nolint:usetesting // t.TempDir would be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,13 +21,11 @@ func problemsOf(err error) []control.Problem {
 	if err == nil {
 		return nil
 	}
-	var list config.Problems
-	if errors.As(err, &list) {
+	if list, ok := errors.AsType[config.Problems](err); ok {
 		return problems(list)
 	}
 	var out []control.Problem
-	var refused *zones.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*zones.RefusedError](err); ok {
 		for _, f := range refused.Failures {
 			out = append(out, zoneProblems(f)...)
 		}

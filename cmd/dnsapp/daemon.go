@@ -71,9 +71,8 @@ func daemonize(ctx context.Context, path string, timeout time.Duration) error {
 
 // exitOf returns how a daemon ended that has never served.
 func exitOf(err error) error {
-	var e *exec.ExitError
-	if errors.As(err, &e) && e.ExitCode() > 0 {
-		return exit.With(e.ExitCode(), fmt.Errorf("the daemon has ended (%v); its reason is above", e))
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() > 0 {
+		return exit.With(e.ExitCode(), fmt.Errorf("the daemon has ended; its reason is above: %w", err))
 	}
 	if err == nil {
 		err = errors.New("exit status 0")
@@ -88,8 +87,8 @@ func end(c *exec.Cmd) error {
 	}
 	kill := time.AfterFunc(endTimeout, func() { _ = c.Process.Kill() })
 	defer kill.Stop()
-	var e *exec.ExitError
-	if err := c.Wait(); err != nil && !errors.As(err, &e) {
+	err := c.Wait()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return fmt.Errorf("waiting for the daemon: %w", err)
 	}
 	return nil

@@ -42,7 +42,7 @@ const limit = 60 * time.Second // for anything that a machine under load may tak
 // newInstance writes a configuration.
 func newInstance(t *testing.T) *instance {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dnsapp") // t.TempDir would be too long for a socket
+	dir, err := os.MkdirTemp("", "dnsapp") //nolint:usetesting // t.TempDir would be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,8 +96,7 @@ func serve(path string, ready func()) error {
 
 // refused is the error of a configuration that cannot be run.
 func refused(path string, err error) error {
-	var list config.Problems
-	if errors.As(err, &list) {
+	if _, ok := errors.AsType[config.Problems](err); ok {
 		return exit.With(exit.Refused, fmt.Errorf("configuration refused:\n%w", err))
 	}
 	return exit.With(exit.Refused, fmt.Errorf("reading %s: %w", path, err))

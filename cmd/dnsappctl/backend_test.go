@@ -246,7 +246,7 @@ func (b *backend) Watch(ctx context.Context, last int, emit func(control.Event))
 // serve serves b and returns the path of its control socket.
 func serve(t *testing.T, b control.Backend) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctl") // t.TempDir would be too long for a socket
+	dir, err := os.MkdirTemp("", "ctl") //nolint:usetesting // t.TempDir would be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

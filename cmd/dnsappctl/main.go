@@ -58,8 +58,7 @@ func (a *app) dial() (*control.Client, error) { return control.Dial(a.path) }
 
 // asLine returns err as the last line of JSON output says it.
 func asLine(err error) *control.Error {
-	var e *control.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*control.Error](err); ok {
 		return e
 	}
 	code := control.CodeFailed

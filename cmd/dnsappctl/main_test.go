@@ -282,7 +282,7 @@ func TestStreams(t *testing.T) {
 				}
 				printed <- lines.Text()
 			}
-			io.Copy(io.Discard, r)
+			_, _ = io.Copy(io.Discard, r)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		a := &app{out: w, err: io.Discard, env: environment(path)}
@@ -290,7 +290,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: code %d", format, code)
 		}
 		cancel()
-		w.Close()
+		_ = w.Close()
 		reading.Wait()
 	}
 }
@@ -356,7 +356,7 @@ func TestTop(t *testing.T) {
 		if code := a.run(ctx, []string{"top", "--interval", "10ms", "-o", format}); code != exit.Done {
 			t.Errorf("%s: code %d", format, code)
 		}
-		w.Close()
+		_ = w.Close()
 		reading.Wait()
 		want := map[string]string{"text": "dnsapp edge-1", "json": `{"name":"edge-1"`}[format]
 		frames := 0

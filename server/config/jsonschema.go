@@ -160,12 +160,13 @@ func valueSchema(k *key) object {
 		return orEnvironment(pattern(duration))
 	case kindWord:
 		return orEnvironment(object{{"enum", k.words}})
+	case kindObject, kindObjects: // see keySchema
 	case kindWords:
 		return object{
 			{"type", "array"}, {"minItems", 1}, {"uniqueItems", true}, {"items", orEnvironment(object{{"enum", k.words}})},
 		}
 	}
-	panic("config: no JSON Schema for the kind of " + k.path)
+	panic("config: no JSON Schema of the value of " + k.path)
 }
 
 // orEnvironment accepts any of choices, or a value from the environment.

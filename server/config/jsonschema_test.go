@@ -194,7 +194,7 @@ func TestJSONSchemaRefuses(t *testing.T) {
 	for _, text := range []string{
 		"worker: 1", "workers: 0", "workers: 65", "workers: two", `workers: "2"`, "workers: 1.5", "workers: true", "workers:",
 		"lanes: any", "lanes: 0", "lanes: 257", "name: 7", `name: ""`, "admin: 127.0.0.1", "admin: host:53", "datapath: xdp",
-		"expose_generation: yes", "expose_generation: 1", "log: info", "log: {level: loud}", "log: {levle: info}",
+		"expose_generation: yes", "expose_generation: 1", "log: info", "log: {level: loud}", "log: {levl: info}",
 		"reload: {udp_idle: 5}", "reload: {udp_idle: fast}", "reload: {flow_table: 1000}", "reload: {mode: slow}", "reload: []",
 		"dns: {max_udp_size: 511}", "dns: {minimal_responses: no}", "zones: {}", "zones: [{}]", "zones: [{name: a.example}]",
 		"zones: [text]", "zones: [{name: a, file: 7}]", "include: 7", "include: {}", "include: [7]", `include: ""`,

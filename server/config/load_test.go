@@ -120,7 +120,11 @@ func transcribeLoad(t *testing.T, dir string, td *datadriven.TestData) string {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		defer os.Remove(file)
+		defer func() {
+			if err := os.Remove(file); err != nil {
+				t.Error(err)
+			}
+		}()
 	}
 	c, err := loadText(t, dir, "test.yaml", main+more, sys)
 	if err != nil {

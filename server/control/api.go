@@ -146,6 +146,7 @@ func (s Step) Word() string {
 		return "release"
 	case StepReap:
 		return "reap"
+	case StepSteady:
 	}
 	return string(s)
 }

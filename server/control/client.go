@@ -304,8 +304,7 @@ func (c *Client) broken(ctx context.Context, err error) error {
 // cause returns the error number in err, which says all that the texts around
 // it say, or err.
 func cause(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
 	return err

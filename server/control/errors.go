@@ -51,6 +51,7 @@ func (e *Error) ExitCode() int {
 		return exit.Refused
 	case CodeDraining:
 		return exit.Draining
+	case CodeFailed:
 	}
 	return exit.Failed
 }
@@ -64,6 +65,7 @@ func (e *Error) status() int {
 		return http.StatusConflict
 	case CodeDraining:
 		return http.StatusGatewayTimeout
+	case CodeFailed:
 	}
 	return http.StatusInternalServerError
 }

@@ -22,7 +22,7 @@ func TestModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.release()
+	defer release(t, l)
 	for file, want := range map[string]os.FileMode{
 		path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700, filepath.Join(filepath.Dir(path), LockName): 0o600,
 	} {
@@ -42,7 +42,7 @@ func TestSecondInstance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.release()
+	defer release(t, l)
 	// Also under another name in the same directory.
 	for _, p := range []string{path, filepath.Join(filepath.Dir(path), "other.sock")} {
 		_, err = listen(p)
@@ -70,7 +70,7 @@ func TestLiveInstanceWithoutLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.release()
+	defer release(t, l)
 	if err := os.Remove(filepath.Join(filepath.Dir(path), LockName)); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestFileInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.release()
+	release(t, l)
 }
 
 func TestMissingParent(t *testing.T) {
@@ -152,7 +152,7 @@ func TestPathLength(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	l.release()
+	release(t, l)
 
 	_, err = listen(fits + "a")
 	wantText(t, err, "has 108 bytes", "at most 107", "choose a shorter one")
@@ -172,4 +172,11 @@ func TestUnreachable(t *testing.T) {
 	}
 	err = &UnreachableError{Path: path, Err: unix.EACCES}
 	wantText(t, err, "permission denied", "run this as root")
+}
+
+func release(t *testing.T, l *listener) {
+	t.Helper()
+	if err := l.release(); err != nil {
+		t.Error(err)
+	}
 }

@@ -187,7 +187,7 @@ func (b *fakeBackend) Watch(ctx context.Context, last int, emit func(Event)) err
 // exist yet. Test names would make t.TempDir too long for one.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctl")
+	dir, err := os.MkdirTemp("", "ctl") //nolint:usetesting // t.TempDir would be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

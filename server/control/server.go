@@ -336,7 +336,7 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, dst any) error {
 	// reads ahead already, to see a client hang up, and takes a timeout for one.
 	rc := http.NewResponseController(w)
 	if err := rc.SetReadDeadline(time.Now().Add(bodyTimeout)); err == nil {
-		defer rc.SetReadDeadline(time.Time{})
+		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	return decode(http.MaxBytesReader(w, r.Body, maxBody), dst)
 }
@@ -385,8 +385,7 @@ func (s *Server) send(w http.ResponseWriter, status int, v any) {
 
 // asError returns err as the API carries it.
 func asError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return &Error{Code: CodeFailed, Message: err.Error()}

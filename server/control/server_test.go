@@ -172,7 +172,7 @@ func TestSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	io.WriteString(conn, "POST /v1/reload HTTP/1.1\r\nHost: dnsapp\r\nContent-Length: 0\r\n\r\n")
+	_, _ = io.WriteString(conn, "POST /v1/reload HTTP/1.1\r\nHost: dnsapp\r\nContent-Length: 0\r\n\r\n")
 	receive(t, emitted, "end of the reload while nobody reads")
 
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -398,7 +398,7 @@ func TestShutdownCutsOff(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the directory is not free: %v", err)
 	}
-	l.release()
+	release(t, l)
 }
 
 // Each line of a stream is one line of text, for clients that read lines.

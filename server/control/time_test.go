@@ -33,14 +33,14 @@ func servePipe(t *testing.T, b Backend) net.Conn {
 		return context.WithValue(ctx, peerKey{}, unix.Ucred{Uid: uint32(os.Geteuid())})
 	}
 	l := make(pipes)
-	go s.http.Serve(l)
+	go func() { _ = s.http.Serve(l) }()
 	here, there := net.Pipe()
 	l <- there
 	t.Cleanup(func() {
 		here.Close()
 		close(l)
 		synctest.Wait()
-		s.http.Close()
+		_ = s.http.Close()
 	})
 	return here
 }
@@ -85,7 +85,7 @@ func TestStuckReader(t *testing.T) {
 			},
 		})
 		began := time.Now()
-		io.WriteString(conn, "POST /v1/reload HTTP/1.1\r\nHost: dnsapp\r\nContent-Length: 0\r\n\r\n")
+		_, _ = io.WriteString(conn, "POST /v1/reload HTTP/1.1\r\nHost: dnsapp\r\nContent-Length: 0\r\n\r\n")
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the backend's context ended by %v", err)
 		}
