@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,5 +108,29 @@ func TestReadme(t *testing.T) {
 	case <-exited:
 	case <-time.After(20 * time.Second):
 		t.Error("the server of README.md has not ended")
+	}
+}
+
+// Every local link in the documents leads to a file.
+func TestLinks(t *testing.T) {
+	requireSuite(t)
+	documents, err := filepath.Glob(filepath.Join(suite.root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		documents = append(documents, filepath.Join(suite.root, name))
+	}
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`) // no colon: no scheme
+	for _, doc := range documents {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s: %v", filepath.Base(doc), err)
+			}
+		}
 	}
 }
