@@ -135,7 +135,7 @@ func TestReleasedMeansEmpty(t *testing.T) {
 			l.rings.serve(l)
 		}
 	})
-	for wid := uint32(1); wid <= 2000 && !t.Failed(); wid++ {
+	for wid := uint32(1); wid <= 500 && !t.Failed(); wid++ {
 		if !producer.Push(&p, 0, 0) {
 			t.Error("the ring is full")
 		}

@@ -254,6 +254,7 @@ func TestWakes(t *testing.T) {
 		}
 		want := append(tell(1, 2), tell(1, 1)...)
 		s.obeyed()
+		g.boundary()
 		var got []uint64
 		for _, fd := range *s.o.wakes[1].Load() {
 			got = append(got, inode(t, fd))
