@@ -75,7 +75,7 @@ func (c *compiler) do(i int, j *job) error {
 	z, report, err := zone.Compile(j.Zone.Name, j.Zone.File)
 	r := result{Job: i, Report: report}
 	if err != nil {
-		r.Errors = zoneErrors(err, j.Zone.File)
+		r.Errors = zoneErrors(err, report.Name, j.Zone.File)
 		return c.add(r, j.Alone)
 	}
 	if z.Size() >= largeImage {
@@ -180,7 +180,7 @@ func unchanged(known []zone.Dep) (now []zone.Dep, same bool) {
 }
 
 // zoneErrors takes an error of zone.Compile apart.
-func zoneErrors(err error, file string) []zone.Error {
+func zoneErrors(err error, name, file string) []zone.Error {
 	var list []zone.Error
 	var walk func(error)
 	walk = func(err error) {
@@ -196,8 +196,10 @@ func zoneErrors(err error, file string) []zone.Error {
 		}
 	}
 	walk(err)
-	if len(list) == 0 {
-		list = []zone.Error{{File: file, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}}
+	if len(list) == 0 { // of the file, which is named anyway
+		reason := strings.ReplaceAll(err.Error(), "\n", "; ")
+		reason = strings.TrimPrefix(reason, "compiling zone "+name+": ")
+		list = []zone.Error{{File: file, Reason: strings.TrimPrefix(reason, "reading "+file+": ")}}
 	}
 	return list
 }

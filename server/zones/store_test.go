@@ -152,7 +152,7 @@ func TestFailureTakenBack(t *testing.T) {
 	u := f.refresh(g)
 	u.want(t, 0, 0, 1)
 	f.commit(u, g)
-	if p := f.s.Failure(g.c.Zones[0]); p == nil || p.Problems[0].File != f.file("a.") || !strings.Contains(p.Problems[0].Reason, "no such file") {
+	if p := f.s.Failure(g.c.Zones[0]); p == nil || p.Problems[0].File != f.file("a.") || p.Problems[0].Reason != "no such file or directory" {
 		t.Errorf("failure %v", p)
 	}
 	if err := os.Rename(f.file("saved"), f.file("a.")); err != nil {

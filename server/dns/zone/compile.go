@@ -7,9 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
@@ -226,25 +224,7 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 	if len(s.deps) > math.MaxUint16 {
 		return nil, 0, fmt.Errorf("reading %s: a zone of more than %d files", path, math.MaxUint16)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return nil, 0, fmt.Errorf("reading %s: is a directory", path)
-	}
-	data = make([]byte, st.Size)
-	n, err := io.ReadFull(f, data)
-	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		var rest []byte
-		rest, err = io.ReadAll(f) // a file that grew, or that says nothing of its size
-		data = append(data[:n], rest...)
-	}
+	data, st, err := readFile(path)
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
 	}
@@ -253,4 +233,50 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 	})
 	s.diags.files = append(s.diags.files, path)
 	return data, uint16(len(s.deps) - 1), nil
+}
+
+// readFile returns the content of a file, and its status before it was read. It
+// takes the shortest way, without the runtime's preparations to wait for a file:
+// there may be hundreds of thousands of small ones.
+func readFile(path string) (data []byte, st unix.Stat_t, err error) {
+	fd := -1
+	if err := retry(func() (err error) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		return nil, st, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, st, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil, st, unix.EISDIR
+	}
+	data = make([]byte, 0, st.Size+1) // one more to see the end
+	for {
+		if len(data) == cap(data) { // a file that grew, or that says nothing of its size
+			data = append(data, 0)[:len(data)]
+		}
+		var n int
+		if err := retry(func() (err error) {
+			n, err = unix.Read(fd, data[len(data):cap(data)])
+			return err
+		}); err != nil {
+			return nil, st, err
+		}
+		if n == 0 {
+			return data, st, nil
+		}
+		data = data[:len(data)+n]
+	}
+}
+
+// retry calls f again for as long as signals interrupt it.
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

@@ -231,26 +231,28 @@ const chunk = 1 << 14
 // behind the last.
 func (b *builder) encodeNodes(arena []byte) (end int, err error) {
 	var next, bad atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(b.nodes)/chunk+1) {
-		wg.Go(func() {
-			e := encoder{builder: b, arena: arena}
-			for {
-				from := int(next.Add(chunk)) - chunk
-				if from >= len(b.nodes) {
-					return
-				}
-				for i := from; i < min(from+chunk, len(b.nodes)); i++ {
-					at := e.encodeNode(int32(i))
-					if i+1 == len(b.nodes) {
-						end = at
-					} else if at != int(b.nodes[i+1].ref)*refUnit {
-						bad.Add(1)
-					}
+	encode := func() {
+		e := encoder{builder: b, arena: arena}
+		for {
+			from := int(next.Add(chunk)) - chunk
+			if from >= len(b.nodes) {
+				return
+			}
+			for i := from; i < min(from+chunk, len(b.nodes)); i++ {
+				at := e.encodeNode(int32(i))
+				if i+1 == len(b.nodes) {
+					end = at
+				} else if at != int(b.nodes[i+1].ref)*refUnit {
+					bad.Add(1)
 				}
 			}
-		})
+		}
 	}
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0)-1, len(b.nodes)/chunk) {
+		wg.Go(encode)
+	}
+	encode()
 	wg.Wait()
 	if bad.Load() != 0 {
 		return 0, errEncode
