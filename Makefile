@@ -44,7 +44,7 @@ endef
 export TRY
 
 .PHONY: run
-run: build ## build and serve $(CONFIG) in the foreground
+run: build ## build, and serve CONFIG (the quickstart) in the foreground
 	@echo "$$TRY"
 	@exec bin/dnsapp serve -c $(CONFIG)
 
@@ -87,7 +87,7 @@ fresh: ## make run and make test in a bare Debian 12 root with only Go, make and
 	@test/fresh.sh
 
 .PHONY: install
-install: build ## install binaries, manual pages, completions and units under $(PREFIX)
+install: build ## install binaries, manual pages, completions and units under PREFIX
 	@packaging/install.sh bin "$(DESTDIR)" "$(PREFIX)"
 
 .PHONY: clean
