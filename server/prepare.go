@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,8 +75,15 @@ func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (c
 		return nil, z, err
 	}
 	z.catalog, err = s.zones.Catalog(z.update)
+	if len(cfg.Zones) > manyZones {
+		debug.FreeOSMemory()
+	}
 	return cfg, z, err
 }
+
+// manyZones is from how many zones on what a configuration takes while it is read
+// (about 3 KiB a zone) is worth a garbage collection.
+const manyZones = 10_000
 
 // assemble makes the generation. On error it leaves nothing behind, but for the
 // zones, which stay the caller's.
