@@ -35,6 +35,9 @@ type socket struct {
 	bound     bool // a socket that joins a group in use is bound at the commit
 	listening bool
 	users     int // generations that list it
+
+	dropped uint64 // datagrams that the kernel dropped, when it was looked at last
+	seen    uint32 // the kernel's count then, which wraps
 }
 
 // sockets is all sockets that are bound now.
@@ -64,8 +67,8 @@ type bindResult struct {
 
 // bind returns the sockets that cfg lists: those there are already, if share, and
 // new ones. A UDP socket that joins a group in use is left unbound: bound before
-// somebody reads it, it would take traffic from the others. Of a new generation that fails, release gives them back. All
-// failures are reported at once.
+// somebody reads it, it would take traffic from the others. Of a new generation
+// that fails, release gives them back. All failures are reported at once.
 func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	r := new(bindResult)
 	var errs []error
@@ -109,17 +112,15 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 			}
 		}
 	}
-	if !mine {
-		// One probe an address: without SO_REUSEPORT it fails if anybody has it.
-		first := socketKey{address: k.address, tcp: k.tcp}
-		err, done := probed[first]
-		if !done {
-			err = probe(k)
-			probed[first] = err
-		}
-		if err != nil {
-			return nil, err
-		}
+	// One probe an address: without SO_REUSEPORT it fails if anybody has it.
+	group := socketKey{address: k.address, tcp: k.tcp}
+	err, fresh := probed[group]
+	if !mine && !fresh {
+		err, fresh = probe(k), true
+		probed[group] = err
+	}
+	if err != nil {
+		return nil, err
 	}
 	id, err := ss.freeID()
 	if err != nil {
@@ -129,7 +130,7 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	switch {
 	case !k.tcp:
 		var short bool
-		s.bound = !mine || !share
+		s.bound = fresh || !share
 		if s.bound {
 			s.fd, short, err = netio.BindUDP(k.address)
 		} else {
@@ -198,9 +199,7 @@ func (ss *sockets) close(s *socket) {
 	if s.fd < 0 {
 		return
 	}
-	if n, err := netio.Drops(s.fd); err == nil && !s.tcp {
-		ss.kernelLost += n
-	}
+	ss.kernelLost += s.drops()
 	unix.Close(s.fd)
 	s.fd = -1
 }
@@ -285,12 +284,27 @@ func (ss *sockets) listen(uses []use) error {
 func (ss *sockets) kernelDrops() uint64 {
 	n := ss.kernelLost
 	for _, s := range ss.byID {
-		if s.tcp || s.fd < 0 {
-			continue
-		}
-		if d, err := netio.Drops(s.fd); err == nil {
-			n += d
+		if s.fd >= 0 { // else it is in kernelLost
+			n += s.drops()
 		}
 	}
 	return n
+}
+
+// drops returns the datagrams that the kernel has dropped on s. If nobody asks
+// for 2^32 drops, those are missing.
+func (s *socket) drops() uint64 {
+	if s.tcp {
+		return 0
+	}
+	if n, err := netio.Drops(s.fd); err == nil {
+		s.count(uint32(n))
+	}
+	return s.dropped
+}
+
+// count takes over the kernel's count.
+func (s *socket) count(now uint32) {
+	s.dropped += uint64(now - s.seen)
+	s.seen = now
 }

@@ -156,7 +156,8 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 }
 
 // Drops returns how many datagrams the kernel has dropped on the socket since
-// it was made, for want of buffer space or for a bad checksum (SO_MEMINFO).
+// it was made, modulo 2^32, for want of buffer space or for a bad checksum
+// (SO_MEMINFO).
 func Drops(fd int) (uint64, error) { return memInfo(fd, 8) } // SK_MEMINFO_DROPS
 
 // Queued returns how many bytes of its buffer the datagrams take that wait on
