@@ -2,6 +2,7 @@ package stream
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -59,7 +60,7 @@ func (m *Messages) serve(c *Conn) error {
 			n, err := c.Read(in[have:])
 			have += n
 			if err != nil && complete(in[:have]) == 0 {
-				if have > 0 && err == io.EOF {
+				if have > 0 && errors.Is(err, io.EOF) {
 					return io.ErrUnexpectedEOF
 				}
 				return err

@@ -396,6 +396,9 @@ func (w *Worker) run(ctx context.Context) error {
 	defer cancel()
 	quit := make(chan struct{})
 	go w.obey(ctx, quit)
+	if w.index == 0 {
+		go w.sweep(ctx)
+	}
 	w.view.SetReady(w.epoch, os.Getpid())
 	if err := w.link.Send(Message{Op: OpReady}); err != nil {
 		w.log.Warn("the supervisor is gone", "error", err)
@@ -419,10 +422,17 @@ func (w *Worker) run(ctx context.Context) error {
 // their stamps wrap and read as new.
 const sweepInterval = time.Hour
 
-// sweep clears old flows until the process ends.
-func (w *Worker) sweep() {
-	for range time.Tick(sweepInterval) {
-		w.table.Sweep(mono.Millis())
+// sweep clears old flows until ctx ends.
+func (w *Worker) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.table.Sweep(mono.Millis())
+		}
 	}
 }
 

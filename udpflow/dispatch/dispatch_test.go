@@ -354,8 +354,8 @@ func TestWake(t *testing.T) {
 	l.got(0, 0)
 	l.got(0, 2)
 	l.got(1, 1)
-	for i, in := range asleep {
-		in = [...]*ring.Inbox{l.rings[0].Inbox(0), l.rings[0].Inbox(2), l.rings[1].Inbox(1)}[i]
+	for i := range asleep {
+		in := [...]*ring.Inbox{l.rings[0].Inbox(0), l.rings[0].Inbox(2), l.rings[1].Inbox(1)}[i]
 		if !in.PrepareSleep() {
 			t.Fatal("may not sleep")
 		}

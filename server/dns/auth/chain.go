@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
@@ -14,10 +15,8 @@ func (r *resolver) enter() bool {
 	if r.chain == maxChain {
 		return false
 	}
-	for _, seen := range r.names[:r.chain] {
-		if seen == h {
-			return false
-		}
+	if slices.Contains(r.names[:r.chain], h) {
+		return false
 	}
 	r.names[r.chain] = h
 	r.dnames[r.chain] = dnameRef{}
@@ -28,12 +27,7 @@ func (r *resolver) enter() bool {
 // passed reports whether the chain went through the DNAME of n already.
 func (r *resolver) passed(n zone.Node) bool {
 	ref := dnameRef{r.zone, n.Ref()}
-	for _, d := range r.dnames[:r.chain] {
-		if d == ref {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.dnames[:r.chain], ref)
 }
 
 // cname answers with the CNAME of n and moves on to its target. It reports

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
@@ -93,10 +94,8 @@ func (m *response) putNamed(s zone.RRset, owner []byte) bool {
 // has reports whether the RRset is in the message already, and notes it.
 func (m *response) has(s zone.RRset) bool {
 	ref := s.Ref()
-	for _, r := range m.seen[:m.nSeen] {
-		if r == ref {
-			return true
-		}
+	if slices.Contains(m.seen[:m.nSeen], ref) {
+		return true
 	}
 	if m.nSeen < maxSeen {
 		m.seen[m.nSeen] = ref

@@ -246,8 +246,7 @@ func (p *parser) readAAAA() error {
 // wanting a string, would allocate for.
 func parseIPv6(tok []byte) (a [16]byte, ok bool) {
 	group, digits, at, gap := 0, 0, 0, -1
-	for i := 0; i < len(tok); i++ {
-		c := tok[i]
+	for i, c := range tok {
 		h := unhex[c]
 		switch {
 		case h < 16:
