@@ -117,6 +117,41 @@ func (s *Supervisor) watch(order uint32, interval time.Duration, look func() rel
 	}()
 }
 
+// poll is watch with its looks in the loop, for what the loop may take away
+// meanwhile. look says, too, that there is nothing more to look at.
+func (s *Supervisor) poll(order uint32, interval time.Duration, look func() (e reload.Event, over bool)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.watches[order] = cancel
+	once := func() {
+		if ctx.Err() != nil {
+			return
+		}
+		e, over := look()
+		if e != nil {
+			s.feed(e)
+		}
+		if e != nil || over {
+			delete(s.watches, order)
+			cancel()
+		}
+	}
+	once()
+	go func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.done:
+				return
+			case <-tick.C:
+				s.post(once)
+			}
+		}
+	}()
+}
+
 // asked is a lane that owes an answer.
 type asked struct {
 	slot, lane, worker int
@@ -331,14 +366,6 @@ func (s *Supervisor) release(f reload.Release) {
 		}
 		open = append(open, held{i, p.proc.PID, cpuTime(p.proc.PID)})
 	}
-	// What lives in dead workers' rings, its producers take back at their next
-	// boundary.
-	var dead []*ringRegion
-	for _, o := range s.gens {
-		if o != nil && o != g && o.rings[int(g.Slot)] != nil {
-			dead = append(dead, o.rings[int(g.Slot)])
-		}
-	}
 	slot, heartbeat, began := int(g.Slot), s.heartbeat(), time.Now()
 	var readers []held // who takes back
 	if a := s.generation(s.state.Active); a != nil {
@@ -350,7 +377,10 @@ func (s *Supervisor) release(f reload.Release) {
 	}
 	owner := int(s.state.Active.Slot)
 	s.wakeAll()
-	s.watch(f.Order, drainInterval, func() reload.Event {
+	s.poll(f.Order, drainInterval, func() (e reload.Event, over bool) {
+		if s.generation(f.Gen) != g { // cut off: its rings are no more
+			return nil, true
+		}
 		rest := open[:0]
 		for _, h := range open {
 			v := s.dir.Worker(slot, h.worker)
@@ -359,19 +389,24 @@ func (s *Supervisor) release(f reload.Release) {
 			}
 		}
 		open = rest
+		// What lives in dead workers' rings, its producers take back at their next
+		// boundary.
 		left := false
-		for _, r := range dead {
-			for w := range r.rings.Workers() {
-				if s.dir.Worker(slot, w).IsGone() && !r.empty(w) {
+		for _, o := range s.gens {
+			if o == nil || o == g || o.rings[slot] == nil {
+				continue
+			}
+			for w := range g.workers {
+				if s.dir.Worker(slot, w).IsGone() && !o.rings[slot].empty(w) {
 					left = true
 				}
 			}
 		}
 		if len(open) == 0 && !left {
-			return reload.RingsReleased{Order: f.Order}
+			return reload.RingsReleased{Order: f.Order}, false
 		}
 		if time.Since(began) < heartbeat {
-			return nil
+			return nil, false
 		}
 		var silent reload.Workers
 		for _, h := range open {
@@ -385,9 +420,9 @@ func (s *Supervisor) release(f reload.Release) {
 			}
 		}
 		if silent.Empty() {
-			return nil
+			return nil, false
 		}
-		return reload.Unanswered{Order: f.Order, Silent: silent}
+		return reload.Unanswered{Order: f.Order, Silent: silent}, false
 	})
 }
 
