@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -350,4 +352,111 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// A steered group gives everything to its first sockets, each flow always to the
+// same one; a group that is steered no more uses all of them again.
+func TestSteer(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1", "0.0.0.0", "::"} {
+		first, ap := bindUDP(t, addr)
+		group := []int{first}
+		for range 3 {
+			fd, _, err := OpenUDP(ap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			if err := Bind(fd, ap); err != nil {
+				t.Fatal(err)
+			}
+			group = append(group, fd)
+		}
+		to := ap
+		switch addr {
+		case "0.0.0.0":
+			to = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), ap.Port())
+		case "::":
+			to = netip.AddrPortFrom(netip.IPv6Loopback(), ap.Port())
+		}
+		var flows []*net.UDPConn
+		for range 200 {
+			c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			flows = append(flows, c)
+		}
+		readers := func() (of []int) { // by flow
+			for _, c := range flows {
+				if _, err := c.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				by := -1
+				for i, fd := range group {
+					if _, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT); err == nil {
+						by = i
+					}
+				}
+				of = append(of, by)
+			}
+			return of
+		}
+		check := func(what string, sockets int) {
+			t.Helper()
+			of := readers()
+			counts := make([]int, len(group)+1)
+			for _, i := range of {
+				counts[i+1]++
+			}
+			for i, n := range counts {
+				if want := i > 0 && i <= sockets; (n > 0) != want || want && n < len(flows)/sockets/3 {
+					t.Errorf("%s, %s: of %d flows %d came to nobody, %v to the sockets", addr, what, len(flows), counts[0], counts[1:])
+					break
+				}
+			}
+			if again := readers(); !slices.Equal(of, again) {
+				t.Errorf("%s, %s: a flow has changed its socket", addr, what)
+			}
+		}
+		check("not steered", 4)
+		for _, n := range []int{1, 3, 2} {
+			if err := Steer(group[n-1], ap, n); err != nil {
+				t.Fatal(err)
+			}
+			check("steered to "+strconv.Itoa(n), n)
+		}
+		if err := Unsteer(first, ap); err != nil {
+			t.Fatal(err)
+		}
+		check("not steered any more", 4)
+		if err := Unsteer(first, ap); err == nil {
+			t.Errorf("%s: steered no more twice", addr)
+		}
+	}
+}
+
+// A socket that is not bound gets nothing, and Bind puts it into the group.
+func TestOpenAndBind(t *testing.T) {
+	fd, ap := bindUDP(t, "127.0.0.1")
+	late, _, err := OpenUDP(ap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(late)
+	if at := name(t, late); at.Port() != 0 {
+		t.Errorf("open is bound to %v", at)
+	}
+	if err := Bind(late, ap); err != nil {
+		t.Fatal(err)
+	}
+	if at := name(t, late); at != ap {
+		t.Errorf("bound to %v, want %v", at, ap)
+	}
+	if err := Bind(fd, ap); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), ap.String()) {
+		t.Errorf("bound twice: %v", err)
+	}
+	if err := Steer(-1, ap, 1); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), ap.String()) {
+		t.Errorf("steered nothing: %v", err)
+	}
 }
