@@ -83,6 +83,8 @@ func (s *Supervisor) describeEvent(e reload.Event) (happening, bool) {
 			how = " " + rest
 		}
 		return happening{kind: control.KindWorker, gen: e.Gen, worker: &e.Worker, text: "has ended" + how}, true
+	case reload.WorkersLost:
+		return happening{kind: control.KindGeneration, gen: e.Gen, text: "cannot be kept alive: " + e.Reason}, true
 	case reload.ProcessesGone:
 		return happening{kind: control.KindGeneration, gen: e.Gen, text: "has no process left"}, true
 	case reload.Unanswered:
@@ -139,6 +141,8 @@ func (s *Supervisor) describeEffect(f reload.Effect) (happening, bool) {
 		return happening{kind: control.KindMachine, gen: f.Gen, text: "the wire is given to it"}, true
 	case reload.AskDrain:
 		return happening{kind: control.KindDrain, gen: f.Gen, text: "is asked what it still serves"}, true
+	case reload.Resume:
+		return happening{kind: control.KindGeneration, gen: f.Gen, text: "takes new work again"}, true
 	case reload.Notify:
 		return happening{kind: control.KindManager, text: f.Status.String()}, true
 	case reload.Report:

@@ -42,7 +42,7 @@ func TestEverythingIsDescribed(t *testing.T) {
 	described := map[string]bool{}
 	for _, e := range []reload.Event{
 		reload.ReloadRequested{}, reload.AbortRequested{}, reload.DrainNowRequested{}, reload.StopRequested{},
-		reload.WorkerReady{}, reload.WorkerExited{}, reload.ProcessesGone{}, reload.Prepared{}, reload.PrepareFailed{},
+		reload.WorkerReady{}, reload.WorkerExited{}, reload.WorkersLost{}, reload.ProcessesGone{}, reload.Prepared{}, reload.PrepareFailed{},
 		reload.LanesAnswered{}, reload.Unanswered{}, reload.Fenced{}, reload.LanesParked{}, reload.ParkLapsed{},
 		reload.Flipped{}, reload.FlipLost{}, reload.Drained{}, reload.RingsReleased{}, reload.TimerFired{},
 	} {
@@ -54,7 +54,7 @@ func TestEverythingIsDescribed(t *testing.T) {
 		reload.Prepare{}, reload.CancelPrepare{}, reload.SpawnWorkers{}, reload.RespawnWorker{}, reload.Fence{},
 		reload.SignalWorkers{}, reload.FoldAndFree{}, reload.Mark{}, reload.OpenWindow{}, reload.CloseWindow{},
 		reload.SetHanded{}, reload.Ask{}, reload.Park{}, reload.Unpark{}, reload.Flip{}, reload.SetOwner{}, reload.Commit{},
-		reload.AskDrain{}, reload.Release{}, reload.StartTimer{}, reload.StopTimer{}, reload.Report{}, reload.Notify{},
+		reload.AskDrain{}, reload.Resume{}, reload.Release{}, reload.StartTimer{}, reload.StopTimer{}, reload.Report{}, reload.Notify{},
 		reload.LogTransition{From: reload.PhaseSteady, To: reload.PhasePreparing}, reload.LogIllegal{}, reload.Exit{},
 	} {
 		h, ok := s.describeEffect(f)

@@ -86,6 +86,20 @@ func (p *process) backoff() time.Duration {
 	return min(backoffMin<<min(p.failures-2, 10), backoffMax)
 }
 
+// lostAfter is how often in a row every worker of a generation must have ended
+// soon after its start for the generation to count as lost.
+const lostAfter = 4
+
+// failing reports whether the workers of g end again and again.
+func (g *generation) failing() bool {
+	for _, p := range g.workers {
+		if p.failures < lostAfter || p.proc != nil && time.Since(p.started) >= minRun {
+			return false
+		}
+	}
+	return true
+}
+
 // spawnWorker starts worker i of g. A failure to start reads like an exit.
 func (s *Supervisor) spawnWorker(g *generation, i int) {
 	p := g.workers[i]
@@ -240,6 +254,9 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 		s.log.Warn("worker ended", "epoch", g.Epoch, "worker", i, "pid", proc.PID, "reason", reason)
 	}
 	s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: fmt.Sprintf("worker %d (pid %d): %s", i, proc.PID, reason)})
+	if g.Generation == s.state.Active && g.failing() {
+		s.feed(reload.WorkersLost{Gen: g.Generation, Reason: fmt.Sprintf("the workers of epoch %d end again and again, the last with: %s", g.Epoch, reason)})
+	}
 	if p.wanted && !g.ending {
 		s.respawn(g, i)
 	}

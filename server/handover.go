@@ -15,28 +15,36 @@ import (
 	"github.com/dnsapp/dnsapp/udpflow/table"
 )
 
-// openWindow carries out OpenWindow.
+// openWindow carries out OpenWindow. The generation that is to get the wire
+// forwards to the one that has it now, and to those that drain already: each of
+// their workers is given the rings.
 func (s *Supervisor) openWindow(name reload.Generation) {
 	g := s.generation(name)
 	if g == nil {
 		return
 	}
-	s.replaces(g)
+	if s.state.Return == reload.NoReturn {
+		s.replaces(g)
+	}
 	g.window = s.dir.NewWindow()
 	s.dir.SetWindow(int(g.Slot), g.window)
 	for i := range g.workers {
 		s.setHeader(g, i, table.Publishing)
 	}
+	next := s.generation(s.state.Next)
+	if next == nil || s.state.Return != reload.NoReturn { // what it forwards to older ones it did before
+		return
+	}
 	for _, o := range s.gens {
-		if o == nil || o == g || o.rings[int(g.Slot)] == nil {
+		if o == nil || o == next || next.rings[int(o.Slot)] == nil {
 			continue
 		}
-		for _, p := range g.workers {
+		for _, p := range o.workers {
 			if p.link == nil { // when it is back its manifest has them
 				continue
 			}
-			if err := p.link.SendWindow(int(o.Slot), o.rings[int(g.Slot)].region.Fd(), o.wakes); err != nil {
-				s.log.Error("opening the window of a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
+			if err := p.link.SendWindow(int(next.Slot), next.rings[int(o.Slot)].region.Fd(), next.wakes); err != nil {
+				s.log.Error("opening the window of a worker", "epoch", o.Epoch, "worker", p.index, "error", err)
 			}
 		}
 	}
@@ -213,8 +221,7 @@ func (s *Supervisor) askLanes(f reload.Ask) {
 
 func (s *Supervisor) heartbeat() time.Duration { return s.cfg.Reload.HeartbeatTimeout }
 
-// park carries out Park. The generations that may read are those whose slots
-// are live.
+// park carries out Park.
 func (s *Supervisor) park(order uint32) {
 	// Its deadline names the park: it must differ from that of every other one
 	// that a lane may still remember.
@@ -233,7 +240,7 @@ func (s *Supervisor) park(order uint32) {
 	type reader struct{ slot, lane, worker int }
 	var open []reader
 	for _, g := range s.gens {
-		if g == nil || !s.dir.Generation(int(g.Slot)).State.Live() {
+		if g == nil || !s.dir.Generation(int(g.Slot)).State.MayRead() {
 			continue
 		}
 		for lane := range g.lanes() {
@@ -319,6 +326,23 @@ func (s *Supervisor) askDrain(f reload.AskDrain) {
 	s.checkDrained(g)
 }
 
+// resume carries out Resume.
+func (s *Supervisor) resume(name reload.Generation) {
+	g := s.generation(name)
+	if g == nil {
+		return
+	}
+	g.drainOrder = 0
+	for i, p := range g.workers {
+		if p.link == nil {
+			continue
+		}
+		if err := p.link.Send(worker.Message{Op: worker.OpResume}); err != nil {
+			s.log.Error("resuming a worker", "epoch", g.Epoch, "worker", i, "error", err)
+		}
+	}
+}
+
 // checkDrained answers AskDrain when every live worker serves nothing.
 func (s *Supervisor) checkDrained(g *generation) {
 	if g.drainOrder == 0 || s.gens[g.Slot] != g {
@@ -343,97 +367,6 @@ func (s *Supervisor) checkDrained(g *generation) {
 	order := g.drainOrder
 	g.drainOrder = 0
 	s.feed(reload.Drained{Order: order})
-}
-
-// release carries out Release.
-func (s *Supervisor) release(f reload.Release) {
-	g := s.generation(f.Gen)
-	if g == nil {
-		return
-	}
-	window := g.window
-	type held struct {
-		worker, pid int
-		cpu         time.Duration
-	}
-	var open []held
-	for i, p := range g.workers {
-		if p.link == nil {
-			continue
-		}
-		if err := p.link.Send(worker.Message{Op: worker.OpRelease, Window: window}); err != nil {
-			s.log.Error("releasing a worker", "epoch", g.Epoch, "worker", i, "error", err)
-		}
-		open = append(open, held{i, p.proc.PID, cpuTime(p.proc.PID)})
-	}
-	slot, heartbeat, began := int(g.Slot), s.heartbeat(), time.Now()
-	var readers []held // who takes back
-	if a := s.generation(s.state.Active); a != nil {
-		for i, p := range a.workers {
-			if p.proc != nil {
-				readers = append(readers, held{i, p.proc.PID, cpuTime(p.proc.PID)})
-			}
-		}
-	}
-	owner := int(s.state.Active.Slot)
-	s.wakeAll()
-	s.poll(f.Order, drainInterval, func() (e reload.Event, over bool) {
-		if s.generation(f.Gen) != g { // cut off: its rings are no more
-			return nil, true
-		}
-		rest := open[:0]
-		for _, h := range open {
-			v := s.dir.Worker(slot, h.worker)
-			if v.Released() != window && !v.IsGone() {
-				rest = append(rest, h)
-			}
-		}
-		open = rest
-		// What lives in dead workers' rings, its producers take back at their next
-		// boundary.
-		left := false
-		for _, o := range s.gens {
-			if o == nil || o == g || o.rings[slot] == nil {
-				continue
-			}
-			for w := range g.workers {
-				if s.dir.Worker(slot, w).IsGone() && !o.rings[slot].empty(w) {
-					left = true
-				}
-			}
-		}
-		if len(open) == 0 && !left {
-			return reload.RingsReleased{Order: f.Order}, false
-		}
-		if time.Since(began) < heartbeat {
-			return nil, false
-		}
-		var silent reload.Workers
-		for _, h := range open {
-			if stalled(h.pid, h.cpu, heartbeat) {
-				silent[slot] |= reload.OneWorker(h.worker)
-			}
-		}
-		for _, h := range readers {
-			if left && stalled(h.pid, h.cpu, heartbeat) {
-				silent[owner] |= reload.OneWorker(h.worker)
-			}
-		}
-		if silent.Empty() {
-			return nil, false
-		}
-		return reload.Unanswered{Order: f.Order, Silent: silent}, false
-	})
-}
-
-// empty reports whether nothing is left in the rings to a worker.
-func (r *ringRegion) empty(w int) bool {
-	for lane := range r.rings.Lanes() {
-		if !r.rings.Consumer(lane, w).Empty() {
-			return false
-		}
-	}
-	return true
 }
 
 // The spans of the timers that are no configuration.

@@ -46,14 +46,18 @@ func (s *Supervisor) Plan(ctx context.Context) (*control.Plan, error) {
 func (s *Supervisor) planTurn(p *control.Plan) {
 	const id = firstOrder
 	p.FromEpoch = s.state.Active.Epoch
-	next, effects := reload.Step(s.state, reload.ReloadRequested{ID: id})
+	next, effects := reload.Step(s.state, s.reloadEvent(id))
 	for _, f := range effects {
 		if r, ok := f.(reload.Report); ok && r.ID == id && r.Outcome == reload.Refused {
 			p.Problems = append(p.Problems, control.Problem{Message: r.Reason})
 			return
 		}
 	}
-	if next.Request != id {
+	switch {
+	case next.Request == id:
+	case s.state.Phase == reload.PhaseSteady:
+		p.After = "the oldest generation has finished"
+	default:
 		p.After = "the reload in progress"
 	}
 }

@@ -52,12 +52,20 @@ func (s *Supervisor) follow(id uint64) *request {
 func (s *Supervisor) requestReload() *request {
 	s.nextRequest++
 	r := s.follow(s.nextRequest)
-	mode := reload.Graceful
-	if s.cfg.Reload.Mode == config.Restart {
-		mode = reload.Restart
-	}
-	s.feed(reload.ReloadRequested{ID: r.id, Mode: mode})
+	s.feed(s.reloadEvent(r.id))
 	return r
+}
+
+// reloadEvent returns the request of a reload as the configuration wants it.
+func (s *Supervisor) reloadEvent(id uint64) reload.ReloadRequested {
+	e := reload.ReloadRequested{ID: id}
+	if s.cfg.Reload.Mode == config.Restart {
+		e.Mode = reload.Restart
+	}
+	if s.cfg.Reload.Overlap == config.RefuseOverlap {
+		e.Overlap = reload.RefuseOverlap
+	}
+	return e
 }
 
 // tell sends news to whoever waits for r, and to whoever waits for a stop.
@@ -281,6 +289,8 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 		p.Outcome = control.OutcomeDone
 	case f.Outcome == reload.Refused:
 		p.Outcome = control.OutcomeRefused
+	case f.Outcome == reload.Reverted:
+		p.Outcome = control.OutcomeReverted
 	case p.ToEpoch == 0:
 		p.Outcome = control.OutcomeAborted
 	default:

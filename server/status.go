@@ -83,7 +83,7 @@ func (s *Supervisor) generationStatus(g *generation) control.Generation {
 
 // leaves reports whether a generation in this state has a drain to tell of.
 func leaves(state directory.State) bool {
-	return state == directory.Draining || state == directory.Leaving
+	return state == directory.Draining || state == directory.Leaving || state == directory.Left
 }
 
 // drain says what a generation still has to finish.

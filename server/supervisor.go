@@ -357,6 +357,8 @@ func (s *Supervisor) carryOut(f reload.Effect) {
 		s.commit(f)
 	case reload.AskDrain:
 		s.askDrain(f)
+	case reload.Resume:
+		s.resume(f.Gen)
 	case reload.Release:
 		s.release(f)
 	case reload.StartTimer:

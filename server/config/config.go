@@ -51,9 +51,19 @@ const (
 	Restart  Mode = "restart"
 )
 
+// Overlap is what a reload does when as many generations live as there can be.
+type Overlap string
+
+// The ways.
+const (
+	FinishOldest  Overlap = "finish-oldest"
+	RefuseOverlap Overlap = "refuse"
+)
+
 // Reload holds the times and sizes of the reload machine.
 type Reload struct {
 	Mode             Mode          `json:"mode"`
+	Overlap          Overlap       `json:"overlap"`
 	UDPIdle          time.Duration `json:"udp_idle"`          // 100 ms .. 1 h
 	ShutdownTimeout  time.Duration `json:"shutdown_timeout"`  // 0 .. 24 h
 	ReadyTimeout     time.Duration `json:"ready_timeout"`     // 100 ms .. 1 h

@@ -18,7 +18,7 @@ func defaults(file string) *Config {
 		StateDir: "/var/lib/dnsapp", User: "nobody", Workers: 1, Lanes: 4, Datapath: Sockets,
 		Log: Log{Level: "info", Format: "text"},
 		Reload: Reload{
-			Mode: Graceful, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
+			Mode: Graceful, Overlap: FinishOldest, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
 			HeartbeatTimeout: time.Second, FlowTable: 65536,
 		},
 		DNS:   DNS{MaxUDPSize: 1232, TCPIdle: 10 * time.Second, TCPConnections: 10000},
@@ -58,7 +58,7 @@ func generate(t *rapid.T) *Config {
 		StateDir: text.Draw(t, "state_dir"), User: text.Draw(t, "user"), Workers: rapid.Int().Draw(t, "workers"),
 		Lanes: rapid.Int().Draw(t, "lanes"), Datapath: DPDK, Log: Log{text.Draw(t, "level"), text.Draw(t, "format")},
 		Reload: Reload{
-			Mode: Restart, UDPIdle: duration.Draw(t, "udp_idle"), ShutdownTimeout: duration.Draw(t, "shutdown_timeout"),
+			Mode: Restart, Overlap: RefuseOverlap, UDPIdle: duration.Draw(t, "udp_idle"), ShutdownTimeout: duration.Draw(t, "shutdown_timeout"),
 			ReadyTimeout: duration.Draw(t, "ready_timeout"), HeartbeatTimeout: duration.Draw(t, "heartbeat_timeout"),
 			FlowTable: rapid.Int().Draw(t, "flow_table"),
 		},

@@ -139,6 +139,11 @@ var schema = []setting{
 			"restart stops the old workers and starts new ones, which loses packets: it is there to compare with.",
 	},
 	{
+		path: "reload.overlap", kind: kindWord, def: string(FinishOldest), words: []string{string(FinishOldest), string(RefuseOverlap)},
+		doc: fmt.Sprintf("What a reload does when %d generations live, the most there can be. finish-oldest ends the drain of the oldest one, "+
+			"as its deadline would, and goes on when it is gone. refuse refuses the reload.", directory.MaxSlots),
+	},
+	{
 		path: "reload.udp_idle", kind: kindDuration, def: "10s", min: int64(100 * time.Millisecond), max: int64(time.Hour),
 		doc: "A UDP flow without a packet for this long is over, and no longer kept with its generation.",
 	},

@@ -216,13 +216,14 @@ func (d *Directory) SocketIDs(i int) []uint32 {
 // Reader returns the slot of the generation that reads the socket while the
 // word says epoch: the newest live generation not above epoch that lists it,
 // or, if there is none, the oldest live one that does; -1 if no live
-// generation lists it.
+// generation lists it, or if the one that is to read it is leaving: its lanes
+// may not have seen it yet, so nobody else begins before it has left.
 func (d *Directory) Reader(epoch uint32, socket uint32) int {
 	newest, oldest := -1, -1
 	var newestEpoch, oldestEpoch uint32
 	for i := range MaxSlots {
 		s := d.slot(i)
-		if !State(s.State.Load()).Live() || !d.Lists(i, socket) {
+		if !State(s.State.Load()).MayRead() || !d.Lists(i, socket) {
 			continue
 		}
 		e := s.Epoch.Load()
@@ -233,10 +234,14 @@ func (d *Directory) Reader(epoch uint32, socket uint32) int {
 			oldest, oldestEpoch = i, e
 		}
 	}
-	if newest >= 0 {
-		return newest
+	reader := newest
+	if reader < 0 {
+		reader = oldest
 	}
-	return oldest
+	if reader >= 0 && !State(d.slot(reader).State.Load()).Live() {
+		return -1
+	}
+	return reader
 }
 
 // Gap returns the time between the moment the last lane stopped reading and

@@ -8,7 +8,7 @@ import (
 
 // Layout is the layout number of the directory region. Raise it with every
 // change of a struct below.
-const Layout = 1
+const Layout = 2
 
 // Limits of the layout.
 const (
@@ -27,12 +27,13 @@ const (
 	Starting       // workers start; they read nothing
 	Active         // newest generation; owner of the wire once the word says so
 	Draining       // reads only sockets that no newer generation lists
-	Leaving        // handed; waiting for its processes to go
+	Leaving        // handed: what only it reads is read by nobody until it has left
+	Left           // none of its lanes reads; waiting for its processes to go
 )
 
-var stateNames = [...]string{"free", "starting", "active", "draining", "leaving"}
+var stateNames = [...]string{"free", "starting", "active", "draining", "leaving", "leaving"}
 
-// String returns the state as logs and status name it.
+// String returns the state as logs and status name it: Left is a matter of lanes.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -42,6 +43,10 @@ func (s State) String() string {
 
 // Live reports whether a generation in this state may own or serve packets.
 func (s State) Live() bool { return s == Active || s == Draining }
+
+// MayRead reports whether lanes of a generation in this state may read a socket:
+// a leaving one's do until they have seen that it is.
+func (s State) MayRead() bool { return s.Live() || s == Leaving }
 
 // top follows the region header. One cache line for what every lane polls, so
 // that a change of anything else does not touch it.

@@ -273,6 +273,8 @@ func TestReader(t *testing.T) {
 		"the owner among old ones":          {[]generation{{4, Draining, yes}, {5, Active, yes}, {3, Draining, yes}}, 5, 1},
 		"not one that starts":               {[]generation{{4, Active, yes}, {5, Starting, yes}}, 5, 0},
 		"not one that leaves":               {[]generation{{4, Leaving, yes}, {5, Active, no}}, 5, -1},
+		"leaving, an older one waits":       {[]generation{{3, Draining, yes}, {4, Leaving, yes}, {5, Active, no}}, 5, -1},
+		"left: an older one goes on":        {[]generation{{3, Draining, yes}, {4, Left, yes}, {5, Active, no}}, 5, 0},
 		"not one that is gone":              {[]generation{{4, Free, yes}, {5, Active, no}}, 5, -1},
 		"not one that does not list it":     {[]generation{{5, Active, no}}, 5, -1},
 		"removed: stays with the newest":    {[]generation{{3, Draining, yes}, {4, Draining, yes}, {5, Active, no}}, 5, 1},
@@ -291,14 +293,14 @@ func TestReader(t *testing.T) {
 		epochs := rapid.Permutation([]uint32{2, 3, 4, 5}).Draw(t, "epochs")
 		gens := make([]generation, MaxSlots)
 		for i := range gens {
-			gens[i] = generation{epochs[i], State(rapid.IntRange(0, 4).Draw(t, "state")), rapid.Bool().Draw(t, "lists")}
+			gens[i] = generation{epochs[i], State(rapid.IntRange(0, 5).Draw(t, "state")), rapid.Bool().Draw(t, "lists")}
 		}
 		epoch := rapid.Uint32Range(1, 6).Draw(t, "word")
 		got := fill(gens).Reader(epoch, socket)
 
 		var order []int // of those that may read it, by epoch
 		for i, g := range gens {
-			if g.lists && (g.state == Active || g.state == Draining) {
+			if g.lists && g.state.MayRead() {
 				order = append(order, i)
 			}
 		}
@@ -308,6 +310,9 @@ func TestReader(t *testing.T) {
 			if want < 0 || gens[i].epoch <= epoch {
 				want = i
 			}
+		}
+		if want >= 0 && gens[want].state == Leaving {
+			want = -1
 		}
 		if got != want {
 			t.Fatalf("slot %d, want %d", got, want)

@@ -14,16 +14,7 @@ var errTwoReaders = errors.New("two generations read the wire")
 
 // check tests what must hold in every state.
 func (w *world) check(blind bool) error {
-	readers := 0
-	for g := range w.gens {
-		for _, p := range w.gens[g].workers {
-			if p.reading && p.life.live() {
-				readers++
-				break
-			}
-		}
-	}
-	if readers > 1 && !blind {
+	if !blind && w.twoReaders() {
 		return errTwoReaders
 	}
 	if w.owner.park && (w.m.Phase != PhaseParking || w.m.Await == 0) {
@@ -41,8 +32,8 @@ func (w *world) check(blind bool) error {
 	if starts > 1 {
 		return errors.New("two generations are starting")
 	}
-	if m := (machine{State: w.m}); m.draining() > MaxDraining && w.m.Phase != PhaseStopping {
-		return errors.New("too many generations are draining")
+	if w.m.Return != NoReturn && (w.m.Phase < PhaseAsking || w.m.Phase > PhaseFlipping) {
+		return errors.New("the wire goes back, and not by a hand-over")
 	}
 	if active := w.m.Active; active.Epoch != 0 && w.gens[active.Slot].epoch == active.Epoch &&
 		w.m.Phase != PhaseFlipping && w.owner.epoch != active.Epoch {
@@ -62,10 +53,28 @@ func (w *world) check(blind bool) error {
 	return w.untouched()
 }
 
+// twoReaders reports whether lanes of two generations read the same socket.
+func (w *world) twoReaders() bool {
+	var read sockets
+	for g := range w.gens {
+		var here sockets
+		for _, p := range w.gens[g].workers {
+			if p.life.live() {
+				here |= p.reading
+			}
+		}
+		if read&here != 0 {
+			return true
+		}
+		read |= here
+	}
+	return false
+}
+
 // marks are what the directory says of a generation in each stage.
 var marks = [...]directory.State{
 	StageFree: directory.Free, StageStarting: directory.Starting, StageActive: directory.Active,
-	StageDraining: directory.Draining, StageHanding: directory.Leaving, StageReleasing: directory.Leaving,
+	StageDraining: directory.Draining, StageHanding: directory.Leaving, StageReleasing: directory.Left,
 	StageReaping: directory.Leaving,
 }
 
@@ -75,7 +84,8 @@ func (w *world) checkSlot(i int) error {
 	if s.Epoch != g.epoch {
 		return fmt.Errorf("%v with epoch %d, and holds epoch %d", s.Stage, s.Epoch, g.epoch)
 	}
-	if g.mark != marks[s.Stage] && w.m.Phase != PhaseFlipping {
+	left := s.Stage == StageReaping && g.mark == directory.Left
+	if g.mark != marks[s.Stage] && !left && w.m.Phase != PhaseFlipping {
 		return fmt.Errorf("%v, and marked %v", s.Stage, g.mark)
 	}
 	if s.Up&^s.Workers != 0 {
@@ -85,7 +95,8 @@ func (w *world) checkSlot(i int) error {
 		return errors.New("to end now, and nobody told it")
 	}
 	for j, p := range g.workers {
-		if s.Stage == StageDraining && !s.Up.Has(j) && p.header == publishing {
+		undecided := w.m.Phase == PhaseFlipping && i == int(w.m.Next.Slot)
+		if s.Stage == StageDraining && !s.Up.Has(j) && p.header == publishing && !undecided {
 			return fmt.Errorf("worker %d is down, and flows are forwarded to it", j)
 		}
 	}
@@ -102,10 +113,11 @@ func (w *world) untouched() error {
 		return nil
 	}
 	g := &w.gens[w.m.Active.Slot]
-	if g.mark != directory.Active || g.signalled || !g.committed {
+	if g.mark != directory.Active || g.signalled || !g.committed || g.drains {
 		return fmt.Errorf("the active generation is %+v", *g)
 	}
-	for i, p := range g.workers {
+	for i := range w.m.Slots[w.m.Active.Slot].Workers.All() {
+		p := g.workers[i]
 		if p.header != headerNone {
 			return fmt.Errorf("worker %d of the active generation publishes", i)
 		}

@@ -1,10 +1,6 @@
 package reload
 
-import (
-	"fmt"
-
-	"github.com/dnsapp/dnsapp/server/directory"
-)
+import "github.com/dnsapp/dnsapp/server/directory"
 
 // This file is T3 to T5: how a generation that lost the wire ends.
 
@@ -55,16 +51,26 @@ func (m *machine) drainingWorkerExited(s *Slot, worker WorkerSet) {
 		}
 		return
 	}
+	next := m.generation(s) == m.Next
+	if next && m.Phase == PhaseFlipping { // it may own the wire already: the outcome decides
+		return
+	}
 	m.emit(SetHanded{Gen: m.generation(s), Workers: worker})
-	if s.Up == 0 && m.inDrain(s) {
+	switch {
+	case s.Up != 0:
+	case next:
+		m.abort(workersDead)
+	case m.inDrain(s):
 		m.enterHanding(s, workersDead)
 	}
 }
 
-// enterHanding begins T4. Headers first, then the question to the rx lanes: a
-// lane stores its answer before it loads headers, so after the answer nothing
-// more is forwarded. Every worker is asked, not only those that are up: the
-// lanes of one that has just come back forward before the machine knows.
+// enterHanding begins T4. Headers and mark first, then the question to all
+// lanes: a lane stores its answer before it loads them, so after the answer
+// nobody forwards to this generation any more, and it reads nothing itself.
+// Every worker is asked, not only those that are up: the lanes of one that has
+// just come back read before the machine knows. So may those of the next
+// generation, once a flip has been ordered.
 func (m *machine) enterHanding(s *Slot, reason string) {
 	g := m.generation(s)
 	if m.inDrain(s) {
@@ -74,12 +80,23 @@ func (m *machine) enterHanding(s *Slot, reason string) {
 	m.explain(s, reason)
 	m.emit(SetHanded{Gen: g, Workers: s.Workers})
 	m.emit(Mark{Gen: g, State: directory.Leaving})
+	var ask Workers
+	for i := range m.Slots {
+		if o := &m.Slots[i]; o.Stage != StageStarting || m.takingWire() {
+			ask[i] = o.Workers
+		}
+	}
 	s.Await = m.order()
-	m.emit(Ask{Order: s.Await, Workers: workers(m.Active, m.slot(m.Active).Workers)})
+	m.emit(Ask{Order: s.Await, Workers: ask})
 }
 
-// enterReleasing goes on with T4, again after each fence.
+// enterReleasing goes on with T4, again after each fence. The sockets that no
+// newer generation lists pass on to an older one now that nobody here reads
+// them.
 func (m *machine) enterReleasing(s *Slot) {
+	if s.Stage == StageHanding {
+		m.emit(Mark{Gen: m.generation(s), State: directory.Left})
+	}
 	m.setStage(s, StageReleasing, "")
 	s.Await = m.order()
 	m.emit(Release{Order: s.Await, Gen: m.generation(s)})
@@ -149,14 +166,13 @@ func (m *machine) processesGone(e ProcessesGone) bool {
 		m.report(s.Request, s.Outcome, reason)
 	}
 	*s = Slot{}
-	switch m.Phase {
-	case PhaseAborting:
+	switch {
+	case m.Phase == PhaseAborting && e.Gen == m.Next:
 		m.resume(reason)
-	case PhaseSteady:
+	case m.Phase == PhaseSteady:
 		m.startPending()
-	case PhaseStopping:
+	case m.Phase == PhaseStopping:
 		m.stopFurther()
-	default: // a hand-over goes on
 	}
 	return true
 }
@@ -178,13 +194,13 @@ func (m *machine) draining() (n int) {
 	return n
 }
 
-// lingering names the oldest generation in T3 to T5. There is one.
-func (m *machine) lingering() string {
-	var oldest Slot
-	for _, s := range m.Slots {
-		if s.Stage >= StageDraining && (oldest.Epoch == 0 || s.Epoch < oldest.Epoch) {
+// oldest returns the oldest generation in T3 to T5. There is one.
+func (m *machine) oldest() (oldest *Slot) {
+	for i := range m.Slots {
+		s := &m.Slots[i]
+		if s.Stage >= StageDraining && (oldest == nil || s.Epoch < oldest.Epoch) {
 			oldest = s
 		}
 	}
-	return fmt.Sprintf("epoch %d is still %v", oldest.Epoch, oldest.Stage)
+	return oldest
 }

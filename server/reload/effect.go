@@ -79,7 +79,7 @@ type (
 	// in its flow table is forwarded to it.
 	OpenWindow struct{ Gen Generation }
 
-	// CloseWindow takes OpenWindow back: headers PUBLISHING -> NONE.
+	// CloseWindow takes OpenWindow back: headers -> NONE.
 	CloseWindow struct{ Gen Generation }
 
 	// SetHanded sets the headers of these workers PUBLISHING -> HANDED (those
@@ -122,22 +122,28 @@ type (
 	// mode Restart. It has no answer and cannot be lost.
 	SetOwner struct{ Gen Generation }
 
-	// Commit says that T2 is done: what had to wait for it is done now
-	// (addresses that overlapped are bound, TCP listens, socket options are
-	// set). A failure there is the supervisor's to report; the generation stays.
+	// Commit says that T2 is done, or that a generation has the wire again: what
+	// had to wait for it is done now (addresses that overlapped are bound, TCP
+	// listens, socket options are set). A failure there is the supervisor's to
+	// report; the generation stays.
 	Commit struct {
 		Gen     Generation
-		Request uint64
+		Request uint64 // 0 if it has the wire again
 	}
 
 	// AskDrain tells the workers of the generation (those that become ready
 	// later too) to take no new work and asks them, again and again, what they
-	// still serve, until every live one serves nothing. A generation that is the rx owner goes on reading for the flows
-	// it knows. Asking again replaces the order. Answered by Drained.
+	// still serve, until every live one serves nothing. A generation that is
+	// the rx owner goes on reading for the flows it knows. Asking again replaces
+	// the order. Answered by Drained.
 	AskDrain struct {
 		Order uint32
 		Gen   Generation
 	}
+
+	// Resume takes AskDrain back: the generation owns the wire again, and its
+	// workers take new work. If they were never asked it changes nothing.
+	Resume struct{ Gen Generation }
 
 	// Release has the workers of a HANDED generation empty the rings they
 	// consume and say so, has the entries of dead ones taken back by their
@@ -228,10 +234,11 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Done    Outcome = iota
-	Failed          // Reason says why, and what runs now
-	Refused         // Reason says why; nothing was done
-	Joined          // one reload, Into, will do for both
+	Done     Outcome = iota
+	Failed           // Reason says why, and what runs now
+	Refused          // Reason says why; nothing was done
+	Joined           // one reload, Into, will do for both
+	Reverted         // after the flip the wire went back; Reason says why
 )
 
 // Status is what the service manager is told.
@@ -247,7 +254,7 @@ const (
 var (
 	signalNames = [...]string{"none", "QUIT", "TERM", "KILL"}
 	timerNames  = [...]string{"ready", "confirm", "drain", "quit", "term", "stop", "stop-fast"}
-	outcomes    = [...]string{"done", "failed", "refused", "joined"}
+	outcomes    = [...]string{"done", "failed", "refused", "joined", "reverted"}
 	statusNames = [...]string{"ready", "reloading", "stopping"}
 )
 
@@ -287,6 +294,7 @@ func (Flip) effect()          {}
 func (SetOwner) effect()      {}
 func (Commit) effect()        {}
 func (AskDrain) effect()      {}
+func (Resume) effect()        {}
 func (Release) effect()       {}
 func (StartTimer) effect()    {}
 func (StopTimer) effect()     {}

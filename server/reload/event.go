@@ -11,12 +11,13 @@ type Event interface{ event() }
 type (
 	// ReloadRequested asks for a new generation; in PhaseDown for the first.
 	ReloadRequested struct {
-		ID   uint64 `json:"id"`
-		Mode Mode   `json:"mode"` // Graceful for the first generation
+		ID      uint64  `json:"id"`
+		Mode    Mode    `json:"mode"` // Graceful for the first generation
+		Overlap Overlap `json:"overlap"`
 	}
 
 	// AbortRequested asks to give up the hand-over in progress, which is
-	// possible before the flip only.
+	// possible before the flip only, or the reload that waits for a slot.
 	AbortRequested struct{ ID uint64 }
 
 	// DrainNowRequested asks to end the drain of a generation at once. What is
@@ -47,6 +48,13 @@ type (
 		Gen    Generation
 		Worker int
 		Reason string // for logs and reports
+	}
+
+	// WorkersLost: the workers of the generation die again and again, each as
+	// soon as it is started. It is fed for the rx owner, with every further death.
+	WorkersLost struct {
+		Gen    Generation
+		Reason string
 	}
 
 	// ProcessesGone: after SignalWorkers, no process of the generation is left,
@@ -101,7 +109,7 @@ type (
 	// Flipped answers Flip: the wire belongs to the new generation.
 	Flipped struct{ Order uint32 }
 
-	// FlipLost answers Flip: a lapse was first; the old generation reads.
+	// FlipLost answers Flip: a lapse was first; the owner before reads.
 	FlipLost struct{ Order uint32 }
 
 	// Drained answers AskDrain: every live worker reports that it serves
@@ -125,6 +133,7 @@ func (DrainNowRequested) event() {}
 func (StopRequested) event()     {}
 func (WorkerReady) event()       {}
 func (WorkerExited) event()      {}
+func (WorkersLost) event()       {}
 func (ProcessesGone) event()     {}
 func (Prepared) event()          {}
 func (PrepareFailed) event()     {}

@@ -7,6 +7,7 @@ import (
 )
 
 // This file is T0 to T2: from a request to the commit, or to the state before.
+// What it does from PhaseAsking to PhaseFlipping serves a return as well.
 
 // enterPreparing begins T0.
 func (m *machine) enterPreparing(r ReloadRequested) {
@@ -17,16 +18,26 @@ func (m *machine) enterPreparing(r ReloadRequested) {
 	} else {
 		m.emit(Notify{Status: NotifyReloading})
 	}
+	slot, free := m.freeSlot()
+	if !free {
+		panic("reload: no free slot")
+	}
+	m.Next = Generation{Slot: slot}
 	m.Await = m.order()
-	m.emit(Prepare{Order: m.Await, Request: r.ID, Slot: m.freeSlot(), Mode: m.Mode})
+	m.emit(Prepare{Order: m.Await, Request: r.ID, Slot: slot, Mode: m.Mode})
 }
 
 // enterStarting begins T1. It reports whether p is fit to start.
 func (m *machine) enterStarting(p Prepared) bool {
-	if p.Epoch <= m.Active.Epoch || p.Workers < 1 || p.Workers > MaxWorkers {
+	if p.Workers < 1 || p.Workers > MaxWorkers {
 		return false
 	}
-	m.Next = Generation{Slot: m.freeSlot(), Epoch: p.Epoch}
+	for i := range m.Slots {
+		if p.Epoch <= m.Slots[i].Epoch || p.Epoch == 0 {
+			return false
+		}
+	}
+	m.Next.Epoch = p.Epoch
 	m.setPhase(PhaseStarting, "")
 	s := &m.Slots[m.Next.Slot]
 	*s = Slot{Epoch: p.Epoch, Workers: AllWorkers(p.Workers)}
@@ -52,13 +63,20 @@ func (m *machine) started() {
 	m.commit(Done, "")
 }
 
-// enterAsking begins T2, or begins it again after a lapse. Of the readers only
-// those that are up are asked; the others are fenced next. The new lanes are
-// asked too: better to find out now than after the flip.
+// enterAsking begins T2, or begins it again after a lapse. Whoever may read is
+// asked, an older generation too, for it may have a listener to itself; of the
+// owner only those workers that are up, the others are fenced next. The new
+// lanes are asked as well: better to find out now than after the flip.
 func (m *machine) enterAsking(reason string) {
 	m.setPhase(PhaseAsking, reason)
-	ask := workers(m.Active, m.slot(m.Active).Up)
-	ask[m.Next.Slot] = m.slot(m.Next).Workers
+	var ask Workers
+	for i := range m.Slots {
+		switch s := &m.Slots[i]; s.Stage {
+		case StageStarting, StageActive, StageDraining, StageHanding:
+			ask[i] = s.Up
+		default: // the others read nothing
+		}
+	}
 	m.Await = m.order()
 	m.emit(Ask{Order: m.Await, Workers: ask})
 }
@@ -66,23 +84,25 @@ func (m *machine) enterAsking(reason string) {
 // asked goes on to the park, past a fence around those who cannot be trusted
 // to stay away from the wire.
 func (m *machine) asked(silent Workers) {
-	if set := silent[m.Next.Slot]; set != 0 {
+	if set := silent[m.Next.Slot]; set != 0 && m.Return == NoReturn {
 		m.abort(fmt.Sprintf("workers %v of epoch %d do not answer", set, m.Next.Epoch))
 		return
 	}
 	s := m.slot(m.Active)
 	s.Up &^= silent[m.Active.Slot]
-	if down := s.Workers &^ s.Up; down != 0 {
+	down := silent
+	down[m.Active.Slot] = s.Workers &^ s.Up
+	if !down.Empty() {
 		m.enterFencing(down)
 		return
 	}
 	m.enterParking()
 }
 
-func (m *machine) enterFencing(down WorkerSet) {
+func (m *machine) enterFencing(down Workers) {
 	m.setPhase(PhaseFencing, fmt.Sprintf("workers %v are silent or down", down))
 	m.Await = m.order()
-	m.emit(Fence{Order: m.Await, Workers: workers(m.Active, down)})
+	m.emit(Fence{Order: m.Await, Workers: down})
 }
 
 func (m *machine) enterParking() {
@@ -106,12 +126,19 @@ func (m *machine) enterFlipping(park directory.Word) {
 // outcome was open is done now.
 func (m *machine) flipLost() {
 	m.emit(Mark{Gen: m.Active, State: directory.Active})
-	m.emit(Mark{Gen: m.Next, State: directory.Starting})
 	next := m.slot(m.Next)
+	if m.Return != NoReturn {
+		m.emit(Mark{Gen: m.Next, State: directory.Draining})
+		m.handDead(next)
+	} else {
+		m.emit(Mark{Gen: m.Next, State: directory.Starting})
+	}
 	switch {
 	case m.Stop != NotStopping:
 		m.abort(stopRequested)
-	case next.Up != next.Workers:
+	case m.Return != NoReturn && next.Up == 0:
+		m.abort(workersDead)
+	case m.Return == NoReturn && next.Up != next.Workers:
 		m.abort(fmt.Sprintf("workers %v of epoch %d died before the flip", next.Workers&^next.Up, next.Epoch))
 	default:
 		m.lapsed()
@@ -128,19 +155,27 @@ func (m *machine) lapsed() {
 	m.enterAsking("the park lapsed")
 }
 
-// flipped: the new generation owns the wire; there is no way back.
+// flipped: Next owns the wire.
 func (m *machine) flipped() {
 	old := m.slot(m.Active)
 	m.newOwner()
 	m.setStage(old, StageDraining, "flipped")
-	if dead := old.Workers &^ old.Up; dead != 0 {
-		m.emit(SetHanded{Gen: m.generation(old), Workers: dead})
-	}
-	if m.Stop != NotStopping {
+	m.handDead(old)
+	switch {
+	case m.Return != NoReturn:
+		m.returned(old)
+	case m.Stop != NotStopping:
 		m.enterStopping()
-		return
+	default:
+		m.enterConfirming()
 	}
-	m.enterConfirming()
+}
+
+// handDead sees to it that nothing is forwarded to the dead workers of s.
+func (m *machine) handDead(s *Slot) {
+	if dead := s.Workers &^ s.Up; dead != 0 {
+		m.emit(SetHanded{Gen: m.generation(s), Workers: dead})
+	}
 }
 
 // newOwner makes Next the active generation.
@@ -199,17 +234,36 @@ func (m *machine) enterSteady(reason string) {
 	m.startPending()
 }
 
+// startPending starts the reload that is pending, if there is one and a slot
+// for it. Else the generation that keeps the slot is asked to finish.
 func (m *machine) startPending() {
-	if m.Pending.ID != 0 && m.draining() < MaxDraining {
-		r := m.Pending
+	r := m.Pending
+	if r.ID == 0 {
+		return
+	}
+	if _, free := m.freeSlot(); free {
 		m.Pending = ReloadRequested{}
 		m.enterPreparing(r)
+		return
+	}
+	oldest := m.oldest()
+	switch {
+	case r.Overlap == RefuseOverlap:
+		m.Pending = ReloadRequested{}
+		m.report(r.ID, Refused, fmt.Sprintf("reload.overlap: epoch %d is still %v, and %d generations are the most",
+			oldest.Epoch, oldest.Stage, MaxSlots))
+	case m.inDrain(oldest):
+		m.enterHanding(oldest, "finished for a newer generation")
 	}
 }
 
-// abort gives the hand-over up, before the flip. The service of the old
-// generation is restored first.
+// abort gives the hand-over up, before the flip. The service of the owner is
+// restored first.
 func (m *machine) abort(reason string) {
+	if m.Return != NoReturn {
+		m.giveUpReturn(reason)
+		return
+	}
 	if m.Phase == PhasePreparing {
 		m.emit(CancelPrepare{Order: m.Await})
 		m.fail(Failed, reason)
@@ -270,14 +324,15 @@ func (m *machine) respawn(set WorkerSet) {
 	}
 }
 
-// replaceSilent fences workers of the active generation that do not answer,
-// and brings them back unless all is being stopped.
+// replaceSilent fences workers that do not answer, and brings those of the
+// active generation back, unless all is being stopped or the wire is being taken
+// from it.
 func (m *machine) replaceSilent(order uint32, silent Workers) {
 	s := m.slot(m.Active)
 	set := silent[m.Active.Slot] & s.Workers
 	s.Up &^= set
-	m.emit(Fence{Order: order, Workers: workers(m.Active, set)})
-	if m.Phase != PhaseStopping {
+	m.emit(Fence{Order: order, Workers: silent})
+	if m.Phase != PhaseStopping && !m.takingWire() {
 		m.respawn(set)
 	}
 }
@@ -300,13 +355,12 @@ func (m *machine) replaced() *Slot {
 	return nil
 }
 
-// freeSlot returns the first free slot. There is one: MaxDraining leaves room
-// for the active generation and the next.
-func (m *machine) freeSlot() uint8 {
+// freeSlot returns the first free slot, if there is one.
+func (m *machine) freeSlot() (slot uint8, free bool) {
 	for i := range m.Slots {
 		if m.Slots[i].Stage == StageFree {
-			return uint8(i)
+			return uint8(i), true
 		}
 	}
-	panic("reload: no free slot")
+	return 0, false
 }

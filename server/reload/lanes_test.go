@@ -2,13 +2,13 @@ package reload
 
 // This file is what the lanes do, and who counts their acks.
 
-// reader returns the slot of the generation that reads, as directory.Reader
-// does for a socket that all of them list.
-func (w *world) reader() int {
+// reader returns the slot of the generation that reads a socket, -1 for nobody,
+// as directory.Reader does.
+func (w *world) reader(socket int) int {
 	newest, oldest := -1, -1
 	for i := range w.gens {
 		g := &w.gens[i]
-		if g.epoch == 0 || !g.mark.Live() {
+		if g.epoch == 0 || !g.mark.MayRead() || !g.lists.has(socket) {
 			continue
 		}
 		if g.epoch <= w.owner.epoch && (newest < 0 || g.epoch > w.gens[newest].epoch) {
@@ -18,23 +18,37 @@ func (w *world) reader() int {
 			oldest = i
 		}
 	}
-	if newest >= 0 {
-		return newest
+	reader := newest
+	if reader < 0 {
+		reader = oldest
 	}
-	return oldest
+	if reader >= 0 && !w.gens[reader].mark.Live() {
+		return -1
+	}
+	return reader
 }
 
 // boundary is the moment before a batch: the lane loads the word and obeys.
 func (w *world) boundary(g, i int) {
 	p := &w.gens[g].workers[i]
-	p.asked, p.behind = false, false
+	p.behind = 0
+	for o := range w.ops {
+		if w.ops[o].kind == opAsk {
+			w.ops[o].left[g] &^= OneWorker(i)
+		}
+	}
+	p.reading = 0
 	switch {
 	case w.gens[g].own && w.owner.epoch < w.gens[g].epoch:
-		p.reading = true
+		p.reading = w.gens[g].lists
 	case w.owner.park:
-		p.reading, p.ack = false, ackCurrent
+		p.ack = ackCurrent
 	default:
-		p.reading = w.reader() == g
+		for s := range allSockets {
+			if w.reader(s) == g {
+				p.reading |= 1 << s
+			}
+		}
 	}
 }
 
@@ -42,7 +56,7 @@ func (w *world) boundary(g, i int) {
 func (md *model) barrier(w *world) bool {
 	for g := range w.gens {
 		for _, p := range w.gens[g].workers {
-			if p.life == none || p.off || !w.gens[g].mark.Live() || p.ack == ackCurrent {
+			if p.life == none || p.off || !w.gens[g].mark.MayRead() || p.ack == ackCurrent {
 				continue
 			}
 			if !md.defects.staleAcks || p.ack == ackNone {
@@ -54,6 +68,5 @@ func (md *model) barrier(w *world) bool {
 }
 
 func (p *process) die() {
-	p.life = dead
-	p.stopped, p.reading, p.asked, p.behind, p.off, p.ack, p.doom = false, false, false, false, false, ackNone, NoSignal
+	*p = process{life: dead, header: p.header, respawn: p.respawn}
 }

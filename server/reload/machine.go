@@ -37,6 +37,9 @@ func (m *machine) handle(e Event) bool {
 		return m.workerReady(e)
 	case WorkerExited:
 		return m.workerExited(e)
+	case WorkersLost:
+		m.workersLost(e)
+		return true
 	case ProcessesGone:
 		return m.processesGone(e)
 	case TimerFired:
@@ -150,7 +153,7 @@ func (m *machine) stageAnswered(s *Slot, e answer) bool {
 			return true
 		case Unanswered:
 			s.Await = m.order()
-			m.emit(Fence{Order: s.Await, Workers: e.Silent})
+			m.replaceSilent(s.Await, e.Silent)
 			return true
 		case Fenced:
 			m.enterReleasing(s)
@@ -169,28 +172,34 @@ func (m *machine) reloadRequested(e ReloadRequested) bool {
 		return false
 	case m.Stop != NotStopping:
 		m.report(e.ID, Refused, "the server is stopping")
-	case m.Phase == PhaseSteady && m.draining() >= MaxDraining:
-		m.report(e.ID, Refused, "reload.overlap: "+m.lingering())
-	case m.Phase == PhaseDown || m.Phase == PhaseSteady:
+	case m.Phase == PhaseDown:
 		m.enterPreparing(e)
 	case m.Pending.ID == 0:
 		m.Pending = e
+		if m.Phase == PhaseSteady {
+			m.startPending()
+		}
 	default:
-		m.Pending.Mode = e.Mode
+		m.Pending.Mode, m.Pending.Overlap = e.Mode, e.Overlap
 		m.emit(Report{ID: e.ID, Outcome: Joined, Epoch: m.Active.Epoch, Into: m.Pending.ID})
 	}
 	return true
 }
 
-// abortRequested gives up a hand-over that has not flipped.
+// abortRequested gives up a hand-over that has not flipped, or a reload that
+// waits for a slot.
 func (m *machine) abortRequested(e AbortRequested) bool {
 	switch {
 	case e.ID == 0:
 		return false
-	case m.abortable():
+	case m.abortable() && m.Return == NoReturn:
 		m.abort("aborted on request")
 		m.report(e.ID, Done, "")
-	case m.Phase == PhaseFlipping || m.Phase == PhaseConfirming:
+	case m.Phase == PhaseSteady && m.Pending.ID != 0:
+		m.report(m.Pending.ID, Failed, "aborted on request")
+		m.Pending = ReloadRequested{}
+		m.report(e.ID, Done, "")
+	case m.takingWire() || m.Phase == PhaseConfirming:
 		m.report(e.ID, Refused, "too late: the wire is changing hands")
 	default:
 		m.report(e.ID, Refused, "no reload is before its flip")
@@ -282,7 +291,7 @@ func (m *machine) timerFired(e TimerFired) bool {
 		}
 	case TimerConfirm:
 		if m.Phase == PhaseConfirming && e.Gen == m.Active {
-			m.commit(Failed, fmt.Sprintf("epoch %d owns the wire, but its lanes did not answer in time", s.Epoch))
+			m.revert(fmt.Sprintf("the lanes of epoch %d did not answer in time", s.Epoch))
 		}
 	case TimerDrain:
 		if m.inDrain(s) {
@@ -311,7 +320,7 @@ func (m *machine) abortable() bool {
 	return m.Phase >= PhasePreparing && m.Phase <= PhaseParking
 }
 
-// takingWire reports whether the active generation is losing the wire.
+// takingWire reports whether the wire is being taken from the active generation.
 func (m *machine) takingWire() bool {
 	return m.Phase >= PhaseAsking && m.Phase <= PhaseFlipping
 }
@@ -355,7 +364,7 @@ func (m *machine) report(id uint64, o Outcome, reason string) {
 // setPhase moves the machine; whatever the old phase waited for is late now.
 func (m *machine) setPhase(p Phase, reason string) {
 	g := m.Next
-	if g == (Generation{}) {
+	if g.Epoch == 0 {
 		g = m.Active
 	}
 	m.emit(LogTransition{Gen: g, From: m.Phase, To: p, Reason: reason})

@@ -40,7 +40,7 @@ func (md *model) moves(w *world) []move {
 	}
 	for g := range w.gens {
 		if w.gens[g].epoch != 0 {
-			list = append(list, w.processMoves(g)...)
+			list = append(list, md.processMoves(w, g)...)
 			w.generationMoves(g, add)
 		}
 	}
@@ -54,7 +54,7 @@ func (md *model) moves(w *world) []move {
 			add(timer, "fires", func(w *world) { w.stop &^= 1 << t }, TimerFired{Timer: t})
 		}
 	}
-	if w.owner.park && w.someLaneParked() {
+	if w.owner.park && w.someLaneParked() && !md.brisk {
 		add(hinders, "a lane takes the wire back", func(w *world) { w.owner.park = false })
 	}
 	md.requests(w, add)
@@ -76,9 +76,9 @@ func (mv move) String() string {
 }
 
 // processMoves are what the worker processes of slot g, and their lanes, may do.
-func (w *world) processMoves(g int) (list []move) {
+func (md *model) processMoves(w *world, g int) (list []move) {
 	name := Generation{Slot: uint8(g), Epoch: w.gens[g].epoch}
-	for i, p := range w.gens[g].workers {
+	for i, p := range w.gens[g].workers[:md.crew] {
 		add := func(c class, what string, do func(*world, *process), events ...Event) {
 			list = append(list, move{
 				class: c, what: what, epoch: name.Epoch, worker: i, events: events,
@@ -90,6 +90,11 @@ func (w *world) processMoves(g int) (list []move) {
 		case p.life == none && p.respawn:
 			add(helps, "is started again", func(_ *world, p *process) { p.life = starting })
 		case p.life == starting && p.doom == NoSignal && !p.stopped:
+			if md.brisk {
+				add(helps, "is READY", func(_ *world, p *process) { p.life, p.respawn = up, false },
+					WorkerReady{Gen: name, Worker: i})
+				break
+			}
 			add(helps, "writes READY", func(_ *world, p *process) { p.life = ready })
 		case p.life == ready:
 			add(helps, "is found READY", func(_ *world, p *process) { p.life, p.respawn = up, false },
@@ -97,11 +102,15 @@ func (w *world) processMoves(g int) (list []move) {
 		case p.life == dead && !w.gens[g].signalled:
 			add(helps, "is found dead", func(w *world, _ *process) { w.ended(g, i) },
 				WorkerExited{Gen: name, Worker: i, Reason: "died"})
+			if name == w.m.Active {
+				add(hinders, "is found dead again", func(w *world, _ *process) { w.ended(g, i) },
+					WorkerExited{Gen: name, Worker: i, Reason: "died"}, WorkersLost{Gen: name, Reason: "again and again"})
+			}
 		}
 		if runs && !p.stopped {
 			after := *w
 			after.boundary(g, i)
-			if after.gens[g].workers[i] != p {
+			if after.gens[g].workers[i] != p || after.ops != w.ops {
 				add(helps, "passes a boundary", func(w *world, _ *process) { w.boundary(g, i) })
 			}
 		}
@@ -151,14 +160,25 @@ func (md *model) answers(w *world, i int, add adder) {
 	done := func(w *world) { w.ops[i] = op{} }
 	switch o.kind {
 	case opPrepare:
+		if w.live() == md.gens {
+			add(helps, "has no memory", done, PrepareFailed{Order: o.order, Reason: "bad"})
+			return
+		}
 		epoch := w.newEpoch()
-		add(helps, "is prepared", func(w *world) {
-			done(w)
-			w.gens[o.slot] = gen{epoch: epoch, mark: directory.Starting}
-		}, Prepared{Order: o.order, Epoch: epoch, Workers: crew})
+		for lists := sockets(1); lists < 1<<allSockets; lists += 2 {
+			if md.removes || lists == 1 {
+				add(helps, fmt.Sprintf("is prepared with sockets %b", lists), func(w *world) {
+					done(w)
+					w.gens[o.slot] = gen{epoch: epoch, mark: directory.Starting, lists: lists}
+				}, Prepared{Order: o.order, Epoch: epoch, Workers: md.crew})
+			}
+		}
+		if md.brisk {
+			return
+		}
 		add(hinders, "is not prepared", done, PrepareFailed{Order: o.order, Reason: "bad"})
 	case opAsk:
-		switch waiting, stopped := w.unanswered(); {
+		switch waiting, stopped := w.unanswered(o.left); {
 		case waiting.Empty():
 			add(helps, "all answered", done, LanesAnswered{Order: o.order})
 		case waiting == stopped:
@@ -172,6 +192,9 @@ func (md *model) answers(w *world, i int, add adder) {
 		if w.owner.park && md.barrier(w) {
 			add(helps, "the last ack is seen", func(w *world) { w.ops[i].kind = opParked })
 		}
+		if md.brisk {
+			return
+		}
 		add(timeout, "the lease ends", done, ParkLapsed{Order: o.order})
 	case opParked:
 		add(helps, "all parked", done, LanesParked{Order: o.order, Word: directory.Parked(w.owner.epoch, 1)})
@@ -184,7 +207,7 @@ func (md *model) answers(w *world, i int, add adder) {
 			add(helps, "drained", done, Drained{Order: o.order})
 		}
 	case opRelease:
-		if silent := w.unreleased(int(o.slot)); !silent.Empty() {
+		if silent := w.unreleased(int(o.slot), md.crew); !silent.Empty() {
 			add(timeout, "stalled", done, Unanswered{Order: o.order, Silent: silent})
 		} else {
 			add(helps, "released", func(w *world) {
@@ -203,7 +226,13 @@ func (md *model) requests(w *world, add adder) {
 	} else {
 		for _, mode := range md.modes {
 			add(hinders, "request", nil, ReloadRequested{ID: id, Mode: mode})
+			for _, o := range md.overlaps {
+				add(hinders, "request", nil, ReloadRequested{ID: id, Mode: mode, Overlap: o})
+			}
 		}
+	}
+	if md.calm {
+		return
 	}
 	add(hinders, "request", nil, AbortRequested{ID: id})
 	for g := range w.gens {
@@ -214,6 +243,16 @@ func (md *model) requests(w *world, add adder) {
 	for k := w.m.Stop + 1; k <= StopNow; k++ {
 		add(hinders, "request", nil, StopRequested{Kind: k})
 	}
+}
+
+// live returns how many generations there are.
+func (w *world) live() (n int) {
+	for _, g := range w.gens {
+		if g.epoch != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *world) newEpoch() (e uint32) {
@@ -228,12 +267,12 @@ func (w *world) newID() uint64 {
 	return ids[len(ids)-1] + 1
 }
 
-// unanswered returns the workers that the last Ask waits for, and those of
-// them that are stopped.
-func (w *world) unanswered() (waiting, stopped Workers) {
+// unanswered returns those of the asked workers that an Ask waits for, and
+// those of them that are stopped.
+func (w *world) unanswered(asked Workers) (waiting, stopped Workers) {
 	for g := range w.gens {
 		for i, p := range w.gens[g].workers {
-			if p.life.live() && p.asked {
+			if p.life.live() && asked[g].Has(i) {
 				waiting[g] |= OneWorker(i)
 				if p.stopped {
 					stopped[g] |= OneWorker(i)
@@ -255,13 +294,15 @@ func (w *world) stalled(g int) (set Workers) {
 }
 
 // unreleased returns the workers that keep the rings of slot g from being
-// empty: its own that are stopped and, if it has dead ones, the stopped readers
-// that should take back what they pushed to those.
-func (w *world) unreleased(g int) Workers {
+// empty: its own that are stopped, those of others that it forwards to, and, if
+// it has dead ones, those of others that should take back what they pushed to
+// these.
+func (w *world) unreleased(g, crew int) Workers {
 	silent := w.stalled(g)
-	for _, p := range w.gens[g].workers {
-		if owner := w.m.Active.Slot; p.life == none || p.life == dead {
-			silent[owner] |= w.stalled(int(owner))[owner]
+	died := slices.ContainsFunc(w.gens[g].workers[:crew], func(p process) bool { return !p.life.live() })
+	for o := range w.gens {
+		if w.gens[o].mark.Live() && (died || w.gens[o].epoch < w.gens[g].epoch) {
+			silent[o] |= w.stalled(o)[o]
 		}
 	}
 	return silent
@@ -317,16 +358,17 @@ func (g *gen) ends() bool {
 
 // canon makes worlds equal that behave alike. It renames what grows without
 // bound (epochs, orders, request IDs), forgets what decides nothing (reasons,
-// answers to questions that nobody asks), sorts workers that differ only in
-// their index, and skips from the first lapse of a park to the last but one
+// answers to questions that nobody asks), sorts slots by epoch and workers that
+// differ only in their index, and skips from the first lapse of a park to the last but one
 // that is retried: the machine compares their number with its limit only.
 func (w *world) canon(keepStaleAcks bool) {
 	w.forget(keepStaleAcks)
 	if w.m.Lapses > 0 && w.m.Lapses < MaxRetries {
 		w.m.Lapses = MaxRetries - 1
 	}
+	w.sortSlots()
 	w.m.Orders = uint32(rename(&w.m.Await, &w.m.Slots[0].Await, &w.m.Slots[1].Await, &w.m.Slots[2].Await,
-		&w.m.Slots[3].Await, &w.ops[0].order, &w.ops[1].order, &w.ops[2].order))
+		&w.m.Slots[3].Await, &w.ops[0].order, &w.ops[1].order, &w.ops[2].order, &w.ops[3].order, &w.ops[4].order))
 	rename(&w.m.Request, &w.m.Pending.ID, &w.m.Slots[0].Request, &w.m.Slots[1].Request, &w.m.Slots[2].Request,
 		&w.m.Slots[3].Request)
 	rename(&w.owner.epoch, &w.m.Active.Epoch, &w.m.Next.Epoch, &w.gens[0].epoch, &w.gens[1].epoch, &w.gens[2].epoch,
@@ -339,16 +381,19 @@ func (w *world) canon(keepStaleAcks bool) {
 
 // forget clears what no move and no check will look at.
 func (w *world) forget(keepStaleAcks bool) {
-	asking := slices.ContainsFunc(w.ops[:], func(o op) bool { return o.order != 0 && o.kind == opAsk })
-	handing := slices.ContainsFunc(w.gens[:], func(g gen) bool {
-		return g.workers[0].header == handed || g.workers[1].header == handed
-	})
+	var handing slots
+	for i, g := range w.gens {
+		if g.workers[0].header == handed || g.workers[1].header == handed {
+			handing |= 1 << i
+		}
+	}
 	for i := range w.gens {
 		w.m.Slots[i].Reason = ""
 		for j := range w.gens[i].workers {
 			p := &w.gens[i].workers[j]
-			p.asked = p.asked && asking
-			p.behind = p.behind && handing && w.gens[i].epoch == w.owner.epoch
+			if p.behind &= handing; p.reading == 0 {
+				p.behind = 0
+			}
 			if p.ack == ackCurrent && !w.owner.park {
 				p.ack = ackStale
 			}
@@ -356,6 +401,61 @@ func (w *world) forget(keepStaleAcks bool) {
 				p.ack = ackNone
 			}
 		}
+	}
+}
+
+// sortSlots puts the generations into the first slots, oldest first, and then
+// the one that is being prepared: which slot a generation has decides nothing.
+func (w *world) sortSlots() {
+	preparing := -1
+	if w.m.Phase == PhasePreparing {
+		preparing = int(w.m.Next.Slot)
+	}
+	rank := func(i int) int {
+		switch {
+		case w.gens[i].epoch != 0:
+			return int(w.gens[i].epoch)
+		case i == preparing:
+			return 1 << 30
+		}
+		return 1<<30 + 1
+	}
+	order := [MaxSlots]int{0, 1, 2, 3}
+	slices.SortStableFunc(order[:], func(a, b int) int { return rank(a) - rank(b) })
+	if order == [MaxSlots]int{0, 1, 2, 3} {
+		return
+	}
+	before := *w
+	var to [MaxSlots]uint8
+	for i, from := range order {
+		to[from] = uint8(i)
+		w.m.Slots[i], w.gens[i], w.timers[i] = before.m.Slots[from], before.gens[from], before.timers[from]
+		for o := range w.ops {
+			w.ops[o].workers[i], w.ops[o].left[i] = before.ops[o].workers[from], before.ops[o].left[from]
+		}
+	}
+	for i := range w.gens {
+		for j := range w.gens[i].workers {
+			var behind slots
+			for from := range to {
+				behind |= w.gens[i].workers[j].behind >> from & 1 << to[from]
+			}
+			w.gens[i].workers[j].behind = behind
+		}
+	}
+	for o := range w.ops {
+		switch w.ops[o].kind {
+		case opPrepare, opDrain, opRelease:
+			if w.ops[o].order != 0 {
+				w.ops[o].slot = to[w.ops[o].slot]
+			}
+		}
+	}
+	if w.m.Active.Epoch != 0 {
+		w.m.Active.Slot = to[w.m.Active.Slot]
+	}
+	if w.m.Next.Epoch != 0 || preparing >= 0 {
+		w.m.Next.Slot = to[w.m.Next.Slot]
 	}
 }
 
@@ -380,7 +480,7 @@ func rename[T uint32 | uint64](vars ...*T) int {
 
 // sortWorkers swaps the workers of slot i if that makes the world smaller.
 func (w *world) sortWorkers(i int) {
-	if w.workerKey(i, 0) <= w.workerKey(i, 1) {
+	if w.m.Slots[i].Workers != AllWorkers(2) || w.workerKey(i, 0) <= w.workerKey(i, 1) {
 		return
 	}
 	p := &w.gens[i].workers
@@ -404,13 +504,10 @@ func (w *world) workerKey(i, j int) (key uint64) {
 	}
 	bit(p.respawn)
 	bit(p.stopped)
-	bit(p.reading)
-	bit(p.asked)
-	bit(p.behind)
 	bit(w.m.Slots[i].Up.Has(j))
 	for o := range w.ops {
 		bit(w.ops[o].workers[i].Has(j))
 		bit(w.ops[o].left[i].Has(j))
 	}
-	return key<<12 | uint64(p.life)<<9 | uint64(p.doom)<<6 | uint64(p.ack)<<3 | uint64(p.header)
+	return key<<18 | uint64(p.behind)<<14 | uint64(p.reading)<<12 | uint64(p.life)<<9 | uint64(p.doom)<<6 | uint64(p.ack)<<3 | uint64(p.header)
 }

@@ -11,10 +11,9 @@ import (
 
 // The limits of the machine.
 const (
-	MaxSlots    = directory.MaxSlots
-	MaxWorkers  = directory.MaxWorkers
-	MaxDraining = 1  // generations that may be in T3 to T5 when a reload starts
-	MaxRetries  = 10 // parks of one hand-over that are tried again after a lapse
+	MaxSlots   = directory.MaxSlots
+	MaxWorkers = directory.MaxWorkers
+	MaxRetries = 10 // parks of one hand-over that are tried again after a lapse
 )
 
 // Mode is how a reload replaces the old generation.
@@ -29,6 +28,33 @@ const (
 	// soon as they run, then the old ones are ended with all they have. It
 	// loses packets and flows; it is the negative control of every loss test.
 	Restart
+)
+
+// Overlap is what a reload does that finds every slot taken: by the active
+// generation and by others that have not ended yet.
+type Overlap uint8
+
+// The ways.
+const (
+	// FinishOldest ends the drain of the oldest generation at once, as its
+	// deadline would; the reload starts when a slot is free.
+	FinishOldest Overlap = iota
+	// RefuseOverlap refuses the reload.
+	RefuseOverlap
+)
+
+// Return is why the wire is being given back to a generation that had it
+// before.
+type Return uint8
+
+// The reasons.
+const (
+	NoReturn Return = iota
+	// Revert: after the flip the new side does not answer, so the reload is
+	// undone.
+	Revert
+	// TakeBack: the workers of the rx owner die again and again.
+	TakeBack
 )
 
 // Phase is what the machine as a whole is doing.
@@ -48,8 +74,8 @@ const (
 	// PhaseAsking begins T2: every lane, old and new, is asked for a sign of
 	// life.
 	PhaseAsking
-	// PhaseFencing: the old workers that gave none, or are down, are made gone
-	// for certain, so that no late reader can appear.
+	// PhaseFencing: the workers that gave none, and those of the owner that are
+	// down, are made gone for certain, so that no late reader can appear.
 	PhaseFencing
 	// PhaseParking: the owner word is a park; every reading lane of every live
 	// process must acknowledge exactly this park.
@@ -86,10 +112,11 @@ const (
 	// StageDraining is T3: it finishes the flows it has. From the flip to the
 	// commit it has not been asked to report yet.
 	StageDraining
-	// StageHanding begins T4: its headers are HANDED, and every rx lane must
-	// pass a boundary, after which none forwards to it.
+	// StageHanding begins T4: its headers are HANDED, and every lane must pass a
+	// boundary, after which none forwards to it, and its own read nothing.
 	StageHanding
-	// StageReleasing ends T4: its rings are being emptied.
+	// StageReleasing ends T4: the rings to it and from it are being emptied.
+	// Sockets that it alone had read among the newer ones have passed on.
 	StageReleasing
 	// StageReaping is T5: its processes are being ended.
 	StageReaping
@@ -125,16 +152,23 @@ type State struct {
 	Mode  Mode     `json:"mode"` // of the hand-over in progress
 	Stop  StopKind `json:"stop"` // fastest stop asked for so far
 
+	// Return says whether the hand-over in progress goes backwards. Set from
+	// PhaseAsking to PhaseFlipping only.
+	Return Return `json:"return"`
+
 	// Active is the rx owner; zero until boot has succeeded.
 	Active Generation `json:"active"`
-	// Next is the generation being started. Valid iff the phase is
-	// PhaseStarting to PhaseFlipping or PhaseAborting, else zero.
+	// Next is the generation that is to get the wire: the one being started or,
+	// if Return is set, one that drains. Valid iff the phase is PhasePreparing
+	// (where its epoch is not known yet: 0) to PhaseFlipping or PhaseAborting,
+	// else zero.
 	Next Generation `json:"next"`
 
 	// Request is the reload being carried out, 0 if none. From the commit, or
 	// the abort, on it is the Request of the slot that ends for it.
 	Request uint64 `json:"request"`
-	// Pending is the reload that follows this one; ID 0 if none.
+	// Pending is the reload that follows this one, or waits for a slot; ID 0 if
+	// none.
 	Pending ReloadRequested `json:"pending"`
 
 	// Lapses counts the parks of this hand-over that lapsed, 0 .. MaxRetries+1.
@@ -162,8 +196,10 @@ type Slot struct {
 }
 
 var (
-	modeNames  = [...]string{"graceful", "restart"}
-	phaseNames = [...]string{
+	modeNames    = [...]string{"graceful", "restart"}
+	overlapNames = [...]string{"finish-oldest", "refuse"}
+	returnNames  = [...]string{"none", "revert", "take-back"}
+	phaseNames   = [...]string{
 		"down", "preparing", "starting", "asking", "fencing", "parking", "flipping", "confirming",
 		"aborting", "steady", "stopping", "exited",
 	}
@@ -186,6 +222,18 @@ func (m Mode) String() string { return name(modeNames[:], m) }
 
 // MarshalText returns String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// String returns the overlap as the configuration names it.
+func (o Overlap) String() string { return name(overlapNames[:], o) }
+
+// MarshalText returns String.
+func (o Overlap) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// String returns the return as logs and status name it.
+func (r Return) String() string { return name(returnNames[:], r) }
+
+// MarshalText returns String.
+func (r Return) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // String returns the phase as logs and status name it.
 func (p Phase) String() string { return name(phaseNames[:], p) }

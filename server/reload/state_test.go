@@ -35,6 +35,7 @@ func TestStateJSON(t *testing.T) {
 	"phase": "flipping",
 	"mode": "graceful",
 	"stop": "none",
+	"return": "none",
 	"active": {
 		"slot": 0,
 		"epoch": 1
@@ -46,7 +47,8 @@ func TestStateJSON(t *testing.T) {
 	"request": 2,
 	"pending": {
 		"id": 3,
-		"mode": "restart"
+		"mode": "restart",
+		"overlap": "finish-oldest"
 	},
 	"lapses": 0,
 	"orders": 5,

@@ -17,7 +17,8 @@ import (
 // of the protocol. Directives that are no events:
 //
 //	new             a machine before boot
-//	boot            a machine that serves epoch 1 with two workers
+//	boot [slow]     a machine that serves epoch 1 with two workers; slow: drains
+//	                end only when they are told to
 //	go [to=PHASE]   answer everything well, oldest order first, until nothing is
 //	                left to answer, or until the machine is in PHASE
 //	skip [to=PHASE] the same, and show nothing
@@ -37,6 +38,7 @@ type transcript struct {
 	s       State
 	answers []Event // good answers to the effects so far, oldest first
 	epoch   uint32  // last epoch given out
+	slow    bool    // nobody is drained by itself
 	out     strings.Builder
 }
 
@@ -46,7 +48,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		*tr = transcript{}
 	case "boot":
-		*tr = transcript{}
+		*tr = transcript{slow: d.HasArg("slow")}
 		tr.feed(ReloadRequested{ID: 1})
 		tr.goOn("")
 		tr.out.Reset()
@@ -143,7 +145,9 @@ func (tr *transcript) answersTo(f Effect) (events []Event) {
 	case Flip:
 		return []Event{Flipped{Order: f.Order}}
 	case AskDrain:
-		return []Event{Drained{Order: f.Order}}
+		if !tr.slow {
+			return []Event{Drained{Order: f.Order}}
+		}
 	case Release:
 		return []Event{RingsReleased{Order: f.Order}}
 	}
@@ -193,6 +197,9 @@ func (tr *transcript) awaited(order uint32) bool {
 
 func (tr *transcript) state() {
 	s := tr.s
+	if s.Return != NoReturn {
+		fmt.Fprintf(&tr.out, "%v: ", s.Return)
+	}
 	fmt.Fprintf(&tr.out, "%v, active %v, next %v, request %d, pending %d, stop %v, lapses %d\n",
 		s.Phase, s.Active, s.Next, s.Request, s.Pending.ID, s.Stop, s.Lapses)
 	for i, slot := range s.Slots {
@@ -211,6 +218,9 @@ func (tr *transcript) event(t *testing.T, d *datadriven.TestData) Event {
 		if a.text("mode") == "restart" {
 			e.Mode = Restart
 		}
+		if a.text("overlap") == "refuse" {
+			e.Overlap = RefuseOverlap
+		}
 		return e
 	case "abort":
 		return AbortRequested{ID: a.number("id")}
@@ -222,6 +232,8 @@ func (tr *transcript) event(t *testing.T, d *datadriven.TestData) Event {
 		return WorkerReady{Gen: tr.gen(a.number("epoch")), Worker: int(a.number("worker"))}
 	case "exited":
 		return WorkerExited{Gen: tr.gen(a.number("epoch")), Worker: int(a.number("worker")), Reason: a.text("reason")}
+	case "lost":
+		return WorkersLost{Gen: tr.gen(a.number("epoch")), Reason: a.text("reason")}
 	case "gone":
 		return ProcessesGone{Gen: tr.gen(a.number("epoch"))}
 	case "timer":

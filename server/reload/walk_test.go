@@ -2,6 +2,7 @@ package reload
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"hash/maphash"
 	"reflect"
@@ -153,32 +154,17 @@ func settled(w *world) bool {
 		}
 	}
 	s := w.m.Slots[w.m.Active.Slot]
-	for i, p := range w.gens[w.m.Active.Slot].workers {
-		if !p.stopped && (p.life != up || !p.reading || !s.Up.Has(i)) {
+	for i := range s.Workers.All() {
+		p := w.gens[w.m.Active.Slot].workers[i]
+		if !p.stopped && (p.life != up || p.reading&1 == 0 || !s.Up.Has(i)) {
 			return false
 		}
 	}
 	return true
 }
 
-// verify walks, checks what every state must lead to, and that the walk has been
-// in every state of the machine.
-func (md *model) verify(faults uint8) (int, error) {
-	phases, stages := map[Phase]bool{}, map[Stage]bool{}
-	leads := md.liveness()
-	n, err := md.walk(faults, func(w *world) error {
-		phases[w.m.Phase] = true
-		for _, s := range w.m.Slots {
-			stages[s.Stage] = true
-		}
-		return leads(w)
-	})
-	if err == nil && (len(phases) != len(phaseNames) || len(stages) != len(stageNames)) {
-		err = fmt.Errorf("the walk has been in %d of %d phases and %d of %d stages",
-			len(phases), len(phaseNames), len(stages), len(stageNames))
-	}
-	return n, err
-}
+// verify walks, and checks what every state must lead to.
+func (md *model) verify(faults uint8) (int, error) { return md.walk(faults, md.liveness()) }
 
 // liveness returns a visitor that checks what every state must lead to.
 func (md *model) liveness() func(*world) error {
@@ -202,9 +188,7 @@ func (md *model) liveness() func(*world) error {
 	}
 }
 
-// walkFaults is the number of faults in the walks: enough for both workers of
-// a generation to fail, or one on each side.
-const walkFaults = 2
+var soak = flag.Bool("soak", false, "walk further: some ten minutes of CPU time")
 
 // exhaustive marks a test that walks: long, and with nothing in it for the race
 // detector, which makes it ten times longer.
@@ -215,28 +199,59 @@ func exhaustive(t *testing.T) {
 	t.Parallel()
 }
 
+// walks are how far TestWalk goes in each direction; all of them together would
+// take days.
+var walks = map[string]struct {
+	model
+	faults uint8
+	long   bool // with -soak only
+}{
+	"workers":      {model: model{modes: []Mode{Graceful}, crew: 2, gens: 2}, faults: 1},
+	"faults":       {model: model{modes: []Mode{Graceful}, crew: 1, gens: 2}, faults: 2},
+	"generations":  {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true}},
+	"overlap":      {model: model{modes: []Mode{Graceful}, crew: 1, gens: 4, calm: true, brisk: true}},
+	"listeners":    {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, removes: true}},
+	"restart":      {model: model{modes: []Mode{Graceful, Restart}, crew: 1, gens: 2, defects: defects{blind: true}}, faults: 1},
+	"more faults":  {model: model{modes: []Mode{Graceful}, crew: 2, gens: 2}, faults: 2, long: true},
+	"three, fault": {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true}, faults: 1, long: true},
+	"policies":     {model: model{modes: []Mode{Graceful}, overlaps: []Overlap{RefuseOverlap}, crew: 1, gens: 4, calm: true, brisk: true}, long: true},
+	"four":         {model: model{modes: []Mode{Graceful}, crew: 1, gens: 4, calm: true}, long: true},
+	"two removed":  {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, removes: true}, faults: 1, long: true},
+}
+
 // The walk over all that can happen to the machine. What it has seen of the
 // machine is drawn in machine.mmd.
 func TestWalk(t *testing.T) {
 	exhaustive(t)
 	var seen diagram
-	t.Run("graceful", func(t *testing.T) {
-		md := &model{modes: []Mode{Graceful}, edge: seen.add}
-		n, err := md.verify(walkFaults)
-		if err != nil {
-			t.Fatal(err)
+	phases, stages, returns := map[Phase]bool{}, map[Stage]bool{}, map[Return]bool{}
+	for name, w := range walks {
+		if w.long && !*soak {
+			continue
 		}
-		t.Logf("%d states", n)
-	})
-	// With mode restart everything holds but one reader at a time.
-	t.Run("restart", func(t *testing.T) {
-		md := &model{modes: []Mode{Graceful, Restart}, defects: defects{blind: true}, edge: seen.add}
-		n, err := md.verify(walkFaults - 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d states", n)
-	})
+		t.Run(name, func(t *testing.T) {
+			md := w.model
+			if !w.long {
+				md.edge = seen.add
+			}
+			leads := md.liveness()
+			n, err := md.walk(w.faults, func(w *world) error {
+				phases[w.m.Phase], returns[w.m.Return] = true, true
+				for _, s := range w.m.Slots {
+					stages[s.Stage] = true
+				}
+				return leads(w)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d states", n)
+		})
+	}
+	if len(phases) != len(phaseNames) || len(stages) != len(stageNames) || len(returns) != len(returnNames) {
+		t.Errorf("the walks have been in %d of %d phases, %d of %d stages and %d of %d returns",
+			len(phases), len(phaseNames), len(stages), len(stageNames), len(returns), len(returnNames))
+	}
 	if !t.Failed() {
 		seen.compare(t)
 	}
@@ -247,7 +262,7 @@ func TestWalk(t *testing.T) {
 // that were never ordered must be refused.
 func TestWalkLate(t *testing.T) {
 	exhaustive(t)
-	md := &model{modes: []Mode{Graceful}}
+	md := &model{modes: []Mode{Graceful}, crew: 1, gens: 2}
 	_, err := md.walk(1, func(w *world) error {
 		late := w.m
 		late.Orders++ // given, and not awaited
@@ -276,7 +291,7 @@ func TestWalkLate(t *testing.T) {
 
 func answersTo(order uint32) []Event {
 	return []Event{
-		Prepared{Order: order, Epoch: 1 << 20, Workers: crew}, PrepareFailed{Order: order}, LanesAnswered{Order: order},
+		Prepared{Order: order, Epoch: 1 << 20, Workers: 1}, PrepareFailed{Order: order}, LanesAnswered{Order: order},
 		Unanswered{Order: order, Silent: Workers{1, 1, 1, 1}}, Fenced{Order: order}, LanesParked{Order: order},
 		ParkLapsed{Order: order}, Flipped{Order: order}, FlipLost{Order: order}, Drained{Order: order},
 		RingsReleased{Order: order},
@@ -287,7 +302,7 @@ func answersTo(order uint32) []Event {
 // is gone.
 func (w *world) lateFacts() []Event {
 	gone := Generation{Slot: 1, Epoch: 1 << 20}
-	late := []Event{WorkerReady{Gen: gone}, WorkerExited{Gen: gone}, ProcessesGone{Gen: gone}}
+	late := []Event{WorkerReady{Gen: gone}, WorkerExited{Gen: gone}, WorkersLost{Gen: gone}, ProcessesGone{Gen: gone}}
 	for i, g := range w.gens {
 		for t := TimerReady; t <= TimerTerm; t++ {
 			if g.epoch != 0 && w.timers[i]&(1<<t) == 0 {
@@ -307,13 +322,14 @@ func (w *world) lateFacts() []Event {
 func TestWalkFindsTwoReaders(t *testing.T) {
 	exhaustive(t)
 	for name, md := range map[string]model{
-		"stale acks count":              {modes: []Mode{Graceful}, defects: defects{staleAcks: true}},
-		"fence leaves processes alive":  {modes: []Mode{Graceful}, defects: defects{softFence: true}},
-		"flip stores without comparing": {modes: []Mode{Graceful}, defects: defects{blindFlip: true}},
-		"mode restart":                  {modes: []Mode{Restart}},
+		"stale acks count":              {modes: []Mode{Graceful}, crew: 2, gens: 2, defects: defects{staleAcks: true}},
+		"fence leaves processes alive":  {modes: []Mode{Graceful}, crew: 2, gens: 2, defects: defects{softFence: true}},
+		"flip stores without comparing": {modes: []Mode{Graceful}, crew: 2, gens: 2, defects: defects{blindFlip: true}},
+		"leaving is left at once":       {modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, removes: true, defects: defects{leftAtOnce: true}},
+		"mode restart":                  {modes: []Mode{Restart}, crew: 2, gens: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, err := md.walk(walkFaults, func(*world) error { return nil })
+			n, err := md.walk(2, func(*world) error { return nil })
 			if !errors.Is(err, errTwoReaders) {
 				t.Fatalf("%d states: %v", n, err)
 			}
@@ -327,8 +343,8 @@ func TestWalkFindsForgottenEffects(t *testing.T) {
 	exhaustive(t)
 	forget := func(name string, drop func(Effect) bool) {
 		t.Run(name, func(t *testing.T) {
-			md := &model{modes: []Mode{Graceful}, defects: defects{drop: drop}}
-			n, err := md.verify(walkFaults)
+			md := &model{modes: []Mode{Graceful}, crew: 1, gens: 2, defects: defects{drop: drop}}
+			n, err := md.verify(2)
 			if err == nil {
 				t.Fatalf("%d states, and nothing found", n)
 			}
@@ -338,7 +354,7 @@ func TestWalkFindsForgottenEffects(t *testing.T) {
 	for _, e := range []Effect{
 		Prepare{}, CancelPrepare{}, SpawnWorkers{}, RespawnWorker{}, Fence{}, SignalWorkers{}, FoldAndFree{}, Mark{},
 		OpenWindow{}, CloseWindow{}, SetHanded{}, Ask{}, Park{}, Unpark{}, Flip{}, SetOwner{}, Commit{}, AskDrain{},
-		Release{}, Report{}, StopTimer{}, Exit{},
+		Resume{}, Release{}, Report{}, StopTimer{}, Exit{},
 	} {
 		forget(fmt.Sprintf("%T", e), func(f Effect) bool { return reflect.TypeOf(f) == reflect.TypeOf(e) })
 	}

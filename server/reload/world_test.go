@@ -10,19 +10,31 @@ import (
 
 // world is the machine together with all that it acts on: the owner word, the
 // lanes that obey it, the processes, headers, timers and orders under way. It is
-// comparable, and finite up to canon. Generations have crew workers of one lane.
+// comparable, and finite up to canon. Generations have up to maxCrew workers of
+// one lane.
 type world struct {
 	m      State
 	owner  ownerWord
 	gens   [MaxSlots]gen
-	ops    [3]op // under way; order 0: none
+	ops    [MaxSlots + 1]op // under way; order 0: none
 	timers [MaxSlots]timerSet
 	stop   timerSet // TimerStop and TimerStopFast
 	faults uint8    // deaths and stops by themselves that may still happen
 	exited bool
 }
 
-const crew = 2
+const maxCrew = 2
+
+// sockets is a set of sockets. Every generation has socket 0; those that lack
+// socket 1 have removed a listener.
+type sockets uint8
+
+const allSockets = 2
+
+// slots is a set of slots.
+type slots uint8
+
+func (s sockets) has(i int) bool { return s>>i&1 != 0 }
 
 // ownerWord is the owner word. There is at most one park that anybody acts on,
 // so its name is not needed: an ack is of this park or stale.
@@ -35,23 +47,25 @@ type ownerWord struct {
 type gen struct {
 	epoch     uint32 // 0: free
 	mark      directory.State
+	lists     sockets
 	own       bool // reads sockets of its own until it owns the wire (mode restart)
+	owned     bool // has owned the wire
+	drains    bool // has been asked to drain
 	signalled bool
 	committed bool
 	released  bool
-	workers   [crew]process
+	workers   [maxCrew]process
 }
 
 // process is one worker with its lane.
 type process struct {
 	life    life
-	respawn bool   // the supervisor keeps trying to start it
-	stopped bool   // by SIGSTOP; may go on at any time
-	doom    Signal // strongest signal sent
-	reading bool   // its last load of the word said that it reads
+	respawn bool    // the supervisor keeps trying to start it
+	stopped bool    // by SIGSTOP; may go on at any time
+	doom    Signal  // strongest signal sent
+	reading sockets // those that its last look at the words said it reads
 	ack     ack
-	asked   bool // has not passed a boundary since the last Ask
-	behind  bool // has not passed a boundary since the last headers went HANDED
+	behind  slots // whose headers went HANDED since it passed a boundary
 	header  header
 	off     bool // written off by a soft fence
 }
@@ -102,24 +116,31 @@ type op struct {
 	kind    opKind
 	slot    uint8   // of opPrepare, opDrain, opRelease
 	workers Workers // of opFence
-	left    Workers // of opFence: those whose process has not ended yet
+	left    Workers // of opFence: whose process has not ended yet; of opAsk: who has not passed a boundary
 }
 
 func (l life) live() bool { return l == starting || l == ready || l == up }
 
 // defects are the ways in which a test makes the world, or the machine, wrong.
 type defects struct {
-	staleAcks bool              // any ack counts as an ack of the present park
-	softFence bool              // Fence writes processes off and leaves them alone
-	blindFlip bool              // Flip stores instead of comparing and swapping
-	blind     bool              // nobody looks whether two generations read
-	drop      func(Effect) bool // effects that the machine forgets
+	staleAcks  bool              // any ack counts as an ack of the present park
+	softFence  bool              // Fence writes processes off and leaves them alone
+	blindFlip  bool              // Flip stores instead of comparing and swapping
+	blind      bool              // nobody looks whether two generations read
+	leftAtOnce bool              // a leaving generation's sockets pass on before its lanes have stopped
+	drop       func(Effect) bool // effects that the machine forgets
 }
 
 // model applies moves to worlds.
 type model struct {
-	modes   []Mode // that reloads ask for
-	defects defects
+	modes    []Mode    // that reloads ask for
+	overlaps []Overlap // the same; none: FinishOldest
+	crew     int       // workers of a generation, 1 .. maxCrew
+	gens     int       // live at once, 2 .. MaxSlots: with as many there is no memory for another
+	calm     bool      // nobody asks for anything but reloads
+	brisk    bool      // processes start and end in one move, and no reload fails
+	removes  bool      // some generations lack a listener that others have
+	defects  defects
 	// edge is told of every transition and the event that caused it.
 	edge func(LogTransition, Event)
 }
@@ -230,13 +251,15 @@ func (md *model) carryOut(w *world, e Effect) error {
 	case Notify:
 		return nil
 	case Ask:
+		left := e.Workers
 		for g := range w.gens {
-			for i := range w.gens[g].workers {
-				p := &w.gens[g].workers[i]
-				p.asked = p.life.live() && e.Workers[g].Has(i)
+			for i, p := range w.gens[g].workers {
+				if !p.life.live() {
+					left[g] &^= OneWorker(i)
+				}
 			}
 		}
-		return w.begin(op{order: e.Order, kind: opAsk})
+		return w.begin(op{order: e.Order, kind: opAsk, left: left})
 	case Fence:
 		if md.defects.softFence {
 			w.writeOff(e.Workers)
@@ -256,12 +279,13 @@ func (md *model) carryOut(w *world, e Effect) error {
 		if _, err := w.at(e.Gen); err != nil {
 			return err
 		}
-		if next := w.m.Slots[e.Gen.Slot]; next.Up != next.Workers {
+		if next := w.m.Slots[e.Gen.Slot]; next.Up != next.Workers && w.m.Return == NoReturn {
 			return errors.New("it is not whole")
 		}
 		kind := opFlipLost
 		if w.owner.park || md.defects.blindFlip {
 			w.owner = ownerWord{epoch: e.Gen.Epoch}
+			w.gens[e.Gen.Slot].owned = true
 			kind = opFlipped
 		}
 		return w.begin(op{order: e.Order, kind: kind})
@@ -287,7 +311,7 @@ func (md *model) carryOutFor(w *world, e Effect) error {
 	switch e := e.(type) {
 	case SpawnWorkers:
 		g.own = e.Mode == Restart
-		for i := range g.workers {
+		for i := range md.crew {
 			g.workers[i].life = starting
 		}
 	case RespawnWorker:
@@ -303,17 +327,25 @@ func (md *model) carryOutFor(w *world, e Effect) error {
 	case FoldAndFree:
 		return w.free(g, e.Gen)
 	case Mark:
+		if e.State == directory.Left && g.reads() && !md.defects.leftAtOnce {
+			return errors.New("it reads")
+		}
 		g.mark = e.State
+		if e.State == directory.Leaving && md.defects.leftAtOnce {
+			g.mark = directory.Left
+		}
 	case OpenWindow:
 		if !owns {
 			return errors.New("it does not own the wire")
 		}
-		return g.setHeaders(AllWorkers(crew), publishing, headerNone)
+		return g.publish(md.crew)
 	case CloseWindow:
 		if !owns {
-			return errors.New("it has lost the wire")
+			return errors.New("it does not own the wire")
 		}
-		return g.setHeaders(AllWorkers(crew), headerNone, publishing)
+		for i := range g.workers {
+			g.workers[i].header = headerNone
+		}
 	case SetHanded:
 		if owns {
 			return errors.New("it owns the wire")
@@ -324,16 +356,23 @@ func (md *model) carryOutFor(w *world, e Effect) error {
 			return errors.New("a change of owner without a park")
 		}
 		w.owner = ownerWord{epoch: g.epoch}
+		g.owned = true
 	case Commit:
-		if g.committed || !owns {
-			return errors.New("it is committed already, or does not own the wire")
+		if !owns {
+			return errors.New("it does not own the wire")
 		}
 		g.committed = true
 	case AskDrain:
 		if w.m.Stop == NotStopping && (owns || !w.gens[w.m.Active.Slot].committed) {
 			return errors.New("it owns the wire, or its successor is not committed")
 		}
+		g.drains = true
 		return w.begin(op{order: e.Order, kind: opDrain, slot: e.Gen.Slot})
+	case Resume:
+		if !owns {
+			return errors.New("it does not own the wire")
+		}
+		g.drains = false
 	case Release:
 		if w.forwardsTo(g) {
 			return errors.New("a reader may still forward to it")
@@ -369,6 +408,8 @@ func subject(e Effect) Generation {
 	case Commit:
 		return e.Gen
 	case AskDrain:
+		return e.Gen
+	case Resume:
 		return e.Gen
 	case Release:
 		return e.Gen
@@ -450,12 +491,11 @@ func (w *world) signal(g *gen, e SignalWorkers, owns bool) error {
 		switch {
 		case owns:
 			return errors.New("it owns the wire")
-		case g.mark != directory.Leaving:
+		case g.mark != directory.Leaving && g.mark != directory.Left:
 			return errors.New("it is not marked as leaving")
-		case g.committed && w.m.Phase == PhaseAborting:
-			return errors.New("an abort touches what is not new")
-		case g.committed && w.gens[w.m.Active.Slot].own:
-		case g.committed && (!g.released || w.forwardsTo(g)):
+		case !g.owned: // an abort ends it
+		case w.gens[w.m.Active.Slot].own:
+		case !g.released || w.forwardsTo(g):
 			return errors.New("its rings are not released")
 		}
 	}
@@ -485,14 +525,19 @@ func (w *world) free(g *gen, name Generation) error {
 	return nil
 }
 
-func (g *gen) setHeaders(set WorkerSet, to, from header) error {
-	for i := range set.All() {
-		if g.workers[i].header != from {
+func (g *gen) publish(crew int) error {
+	for i := range crew {
+		if g.workers[i].header != headerNone {
 			return fmt.Errorf("header of worker %d is %d", i, g.workers[i].header)
 		}
-		g.workers[i].header = to
+		g.workers[i].header = publishing
 	}
 	return nil
+}
+
+// reads reports whether a lane of the generation may be in a receive call.
+func (g *gen) reads() bool {
+	return slices.ContainsFunc(g.workers[:], func(p process) bool { return p.life.live() && p.reading != 0 })
 }
 
 func (w *world) setHanded(g *gen, set WorkerSet) error {
@@ -502,34 +547,37 @@ func (w *world) setHanded(g *gen, set WorkerSet) error {
 			return fmt.Errorf("worker %d never published", i)
 		case publishing:
 			g.workers[i].header = handed
-			w.fallBehind()
+			w.fallBehind(g)
 		case handed:
 		}
 	}
 	return nil
 }
 
-// fallBehind: headers have changed, and no lane has looked at them yet.
-func (w *world) fallBehind() {
-	for g := range w.gens {
-		for i := range w.gens[g].workers {
-			p := &w.gens[g].workers[i]
-			p.behind = p.behind || p.life == ready || p.life == up
+// fallBehind: headers of g have changed, and no lane has looked at them yet.
+func (w *world) fallBehind(g *gen) {
+	slot := slices.IndexFunc(w.gens[:], func(o gen) bool { return o.epoch == g.epoch })
+	for o := range w.gens {
+		for i := range w.gens[o].workers {
+			if p := &w.gens[o].workers[i]; p.life == ready || p.life == up {
+				p.behind |= 1 << slot
+			}
 		}
 	}
 }
 
-// forwardsTo reports whether a lane that owns the wire may not have seen yet
-// that nothing is to be forwarded to g.
+// forwardsTo reports whether a lane that reads may not have seen yet that
+// nothing is to be forwarded to g.
 func (w *world) forwardsTo(g *gen) bool {
 	for i := range g.workers {
 		if g.workers[i].header == publishing {
 			return true
 		}
 	}
+	slot := slices.IndexFunc(w.gens[:], func(o gen) bool { return o.epoch == g.epoch })
 	for i := range w.gens {
 		for _, p := range w.gens[i].workers {
-			if w.gens[i].epoch == w.owner.epoch && p.life.live() && p.behind {
+			if i != slot && p.life.live() && p.reading != 0 && p.behind>>slot&1 != 0 {
 				return true
 			}
 		}

@@ -184,6 +184,18 @@ func (s *Set) Drain() {
 	}
 }
 
+// Resume takes Drain back: connections may be idle again for as long as before.
+func (s *Set) Resume() {
+	s.draining.Store(false)
+	deadline := time.Now().Add(s.idle)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		// An error means that it is closed already.
+		_ = c.SetReadDeadline(deadline)
+	}
+}
+
 // Open returns how many connections are open and how many queries are in
 // flight on them.
 func (s *Set) Open() (conns, queries int) {

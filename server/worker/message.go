@@ -20,6 +20,7 @@ const (
 	OpWakes   Op = "wakes"   // eventfds of Producer's lanes, the next ones in their order
 	OpWindow  Op = "window"  // a window has opened: Producer's lanes may fill the rings that come with it
 	OpDrain   Op = "drain"   // report what is left to serve until nothing is
+	OpResume  Op = "resume"  // take OpDrain back: this generation owns the wire again
 	OpRelease Op = "release" // empty the rings of Window for the last time
 	OpClosed  Op = "closed"  // the older generation in slot Producer is gone
 	OpRegions Op = "regions" // zone regions (IDs) for the next catalog

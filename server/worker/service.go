@@ -29,6 +29,9 @@ type service interface {
 	drain()
 }
 
+// resumer is a service whose drain does something that can be taken back.
+type resumer interface{ resume() }
+
 // newServices returns the services of m's listeners, by listener. DNS answers
 // from what zones keeps.
 func newServices(m *Manifest, pid int, zones *zoneKeeper) ([]service, error) {
@@ -105,6 +108,12 @@ func (s *dnsService) streams(index int, block *counters.Block) stream.Handler {
 func (s *dnsService) drain() {
 	for _, e := range s.engines {
 		e.Leave()
+	}
+}
+
+func (s *dnsService) resume() {
+	for _, e := range s.engines {
+		e.Stay()
 	}
 }
 

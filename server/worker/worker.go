@@ -58,12 +58,12 @@ type Worker struct {
 	streams  *stream.Set
 	handlers [][]stream.Handler // by listener and lane
 
-	quit     atomic.Bool
-	draining atomic.Bool
-	stopping atomic.Bool   // takes no new work
-	stopped  atomic.Int32  // lanes that read no more
-	due      chan struct{} // capacity 1: a drain report is wanted now
-	laneEnd  sync.WaitGroup
+	quit       atomic.Bool
+	endReports context.CancelFunc // ends the drain reports; nil: none are made. Belongs to the control goroutine
+	stopping   atomic.Bool        // takes no new work
+	stopped    atomic.Int32       // lanes that read no more
+	due        chan struct{}      // capacity 1: a drain report is wanted now
+	laneEnd    sync.WaitGroup
 }
 
 // Run is the life of the process that the supervisor has started. It returns
@@ -469,10 +469,23 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 				svc.drain()
 			}
 			w.streams.Drain()
-			if !w.draining.Swap(true) {
-				go w.reportDrain(ctx)
+			if w.endReports == nil {
+				var reporting context.Context
+				reporting, w.endReports = context.WithCancel(ctx)
+				go w.reportDrain(reporting)
 			}
 			w.reportDue()
+		case OpResume:
+			for _, svc := range w.services {
+				if r, ok := svc.(resumer); ok {
+					r.resume()
+				}
+			}
+			w.streams.Resume()
+			if w.endReports != nil {
+				w.endReports()
+				w.endReports = nil
+			}
 		case OpRelease:
 			w.rings.release.Store(m.Window)
 			w.wakeLanes()
@@ -533,7 +546,7 @@ func (w *Worker) reportDue() {
 	}
 }
 
-// reportDrain writes drain reports until the worker ends: whenever one is due or
+// reportDrain writes drain reports until ctx ends: whenever one is due or
 // a connection has ended, and when the newest flow can have aged.
 func (w *Worker) reportDrain(ctx context.Context) {
 	timer := time.NewTimer(drainInterval)

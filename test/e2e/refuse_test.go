@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/test/load"
 )
 
 // What cannot be done is refused with one clear error, and disturbs nothing: the
@@ -100,22 +103,34 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// While one reload drains another one is refused, by name.
-func TestReloadDuringDrainRefused(t *testing.T) {
-	s := start(t, settings{reload: "{udp_idle: 2s}"}.yaml(), zoneFiles())
-	g := identify(t, 10, 100)
-	awaitAnswers(t, g, 20)
-	r := s.startReload()
-	r.awaitCommit()
+// With overlap: refuse a reload that finds every slot taken is refused, by name.
+func TestReloadBeyondSlotsRefused(t *testing.T) {
+	s := start(t, settings{reload: "{udp_idle: 10s, overlap: refuse}"}.yaml(), zoneFiles())
+	var flows []*load.UDP
+	var reloads []*reloading
+	for range directory.MaxSlots - 1 {
+		g := identify(t, 10, 100)
+		awaitAnswers(t, g, 20)
+		r := s.startReload()
+		r.awaitCommit()
+		flows, reloads = append(flows, g), append(reloads, r)
+	}
 	_, errs, code := s.tryCtl("reload")
-	if code != 3 || !strings.Contains(string(errs), "drain") {
-		t.Errorf("code %d, want 3 and a word of the drain: %s", code, errs)
+	if code != 3 || !strings.Contains(string(errs), "reload.overlap: epoch 1 is still draining") {
+		t.Errorf("code %d, want 3 and the epoch that drains: %s", code, errs)
 	}
-	report := g.Stop(time.Second)
-	if err := report.Exact(); err != nil {
-		t.Error(err)
+	for i, g := range flows {
+		report := g.Stop(time.Second)
+		if err := report.Exact(); err != nil {
+			t.Error(err)
+		}
+		if n := report.Astray(uint32(i + 1)); n != 0 {
+			t.Errorf("%d answers to flows of epoch %d came from others", n, i+1)
+		}
 	}
-	r.wait()
+	for _, r := range reloads {
+		r.wait()
+	}
 }
 
 // `dnsapp check` reports every mistake of a file at once, each with its line.

@@ -70,8 +70,11 @@ func New(o Options) *Engine {
 
 // Leave makes every answer over TCP ask clients that understand it to close
 // their connection when they have all answers (keepalive time-out 0, RFC 7828
-// 3.4). There is no way back.
+// 3.4), until Stay.
 func (e *Engine) Leave() { e.leave.Store(true) }
+
+// Stay takes Leave back.
+func (e *Engine) Stay() { e.leave.Store(false) }
 
 func appendOption(dst []byte, code uint16, data []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, code)
