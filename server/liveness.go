@@ -38,6 +38,11 @@ func cpuTime(pid int) time.Duration {
 	return cpu
 }
 
+// looks is how often a process is looked at before it counts as asleep: one look
+// takes its threads one after the other, and what runs may move from a thread that
+// is looked at later to one that was looked at before.
+const looks = 3
+
 // stalled reports whether a process that owes an answer since it had used cpu
 // will not give it: it is stopped, it sleeps although it was woken, or it has
 // run for that long since. One that is runnable and gets no CPU is starved, and
@@ -46,15 +51,26 @@ func stalled(pid int, cpu, limit time.Duration) bool {
 	if cpuTime(pid)-cpu >= limit {
 		return true
 	}
-	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
-	if err != nil {
-		return false
-	}
-	for _, t := range threads {
-		switch state, _ := threadStat(t); state {
-		case 'R', 'D': // it runs, wants to run, or waits for the kernel
+	for range looks {
+		if runnable(pid) {
 			return false
 		}
 	}
 	return true
+}
+
+// runnable reports whether a thread of the process was seen to run, to want to
+// run, or to wait for the kernel.
+func runnable(pid int) bool {
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	if err != nil {
+		return true
+	}
+	for _, t := range threads {
+		switch state, _ := threadStat(t); state {
+		case 'R', 'D':
+			return true
+		}
+	}
+	return false
 }
