@@ -73,11 +73,13 @@ type Reload struct {
 
 // DNS holds what all DNS listeners share.
 type DNS struct {
-	MaxUDPSize       int           `json:"max_udp_size"`      // largest UDP answer, octets, 512 .. 4096 (default 1232)
-	MinimalResponses bool          `json:"minimal_responses"` // leave out authority and additional data nobody needs
-	TCPIdle          time.Duration `json:"tcp_idle"`          // close a connection without a query for this long (RFC 7766 6.2.3)
-	TCPConnections   int           `json:"tcp_connections"`   // per worker
-	ExposeGeneration bool          `json:"expose_generation"` // answer TXT CH generation.dnsapp.
+	MaxUDPSize       int           `json:"max_udp_size"`           // largest UDP answer, octets, 512 .. 4096 (default 1232)
+	MinimalResponses bool          `json:"minimal_responses"`      // leave out authority and additional data nobody needs
+	TCPIdle          time.Duration `json:"tcp_idle"`               // close a connection without a query for this long (RFC 7766 6.2.3)
+	TCPConnections   int           `json:"tcp_connections"`        // per worker
+	TCPClient        int           `json:"tcp_client_connections"` // per worker and client
+	TCPLifetime      time.Duration `json:"tcp_lifetime"`           // of a connection
+	ExposeGeneration bool          `json:"expose_generation"`      // answer TXT CH generation.dnsapp.
 }
 
 // Zone is one authoritative zone.

@@ -65,6 +65,7 @@ func generate(t *rapid.T) *Config {
 		DNS: DNS{
 			MaxUDPSize: rapid.Int().Draw(t, "max_udp_size"), MinimalResponses: rapid.Bool().Draw(t, "minimal"),
 			TCPIdle: duration.Draw(t, "tcp_idle"), TCPConnections: rapid.Int().Draw(t, "tcp_connections"),
+			TCPClient: rapid.Int().Draw(t, "tcp_client_connections"), TCPLifetime: duration.Draw(t, "tcp_lifetime"),
 			ExposeGeneration: rapid.Bool().Draw(t, "expose"),
 		},
 		Zones: rapid.SliceOf(zone).Draw(t, "zones"), Listeners: rapid.SliceOf(listener).Draw(t, "listeners"),

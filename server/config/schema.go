@@ -181,6 +181,14 @@ var schema = []setting{
 		path: "dns.tcp_connections", kind: kindInt, def: "10000", min: 1, max: 1_000_000,
 		doc: "Open TCP connections that a worker allows.",
 	},
+	{
+		path: "dns.tcp_client_connections", kind: kindInt, def: "1000", min: 1, max: 1_000_000,
+		doc: "Open TCP connections that a worker allows for one client: an IPv4 address, or an IPv6 network of 64 bits.",
+	},
+	{
+		path: "dns.tcp_lifetime", kind: kindDuration, def: "1h", min: int64(time.Second), max: int64(7 * 24 * time.Hour),
+		doc: "A TCP connection that is this old is closed when it pauses, and soon in any case.",
+	},
 
 	{path: "zones", kind: kindObjects, def: "[]", doc: "Zones that the DNS listeners answer from."},
 	{

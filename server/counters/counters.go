@@ -35,13 +35,14 @@ const (
 	DropInternal           // a bug was caught and logged
 	DropTruncated          // datagram cut by our receive buffer
 	DropBadEndpoint        // source address or port that cannot be answered
+	DropClientLimit        // over a configured limit for one client
 	NumReasons
 )
 
 // reasonNames are the metric labels of the reasons.
 var reasonNames = [NumReasons]string{
 	"none", "short", "not_query", "ring_full", "no_socket", "too_large", "send", "no_service",
-	"owner_gone", "limit", "internal", "truncated", "bad_endpoint",
+	"owner_gone", "limit", "internal", "truncated", "bad_endpoint", "client_limit",
 }
 
 // String returns the reason as the metrics and reports name it.

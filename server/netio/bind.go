@@ -204,7 +204,11 @@ func BindTCPShared(ap netip.AddrPort) (int, error) {
 }
 
 // Listen makes a socket of BindTCP accept connections. Repeating it is harmless.
+// An accepted connection inherits that its segments do not wait for each other.
 func Listen(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
 	if err := unix.Listen(fd, tcpBacklog); err != nil {
 		return os.NewSyscallError("listen", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/counters"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 func newSet(limit int, idle time.Duration) *Set {
-	return NewSet(limit, idle, slog.New(slog.DiscardHandler))
+	return NewSet(Limits{Total: limit, Idle: idle}, slog.New(slog.DiscardHandler))
 }
 
 // echo answers a query with itself, in upper case. A query that begins with '!'
@@ -98,15 +99,40 @@ func pipe(s *Set, block *counters.Block, h Handler) net.Conn {
 	return here
 }
 
-// tcp is a listener whose connections a Set serves.
+// tcp is a listener whose connections a Set serves, as Sockets.
 type tcp struct {
 	net.Listener
 	t *testing.T
 }
 
+// socket makes an accepted connection a Socket.
+func socket(t *testing.T, c net.Conn) *Socket {
+	t.Helper()
+	defer c.Close()
+	f, err := c.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSocket(fd, c.RemoteAddr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func listen(t *testing.T, s *Set, block *counters.Block, h Handler) *tcp {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // as the server listens
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +143,7 @@ func listen(t *testing.T, s *Set, block *counters.Block, h Handler) *tcp {
 			if err != nil {
 				return
 			}
-			s.Serve(c, block, h)
+			s.Serve(socket(t, c), block, h)
 		}
 	})
 	t.Cleanup(func() {

@@ -1,8 +1,8 @@
 package stream
 
 import (
+	"bytes"
 	"encoding/binary"
-	"errors"
 	"io"
 	"sync"
 	"time"
@@ -30,10 +30,11 @@ func NewMessages(newAnswerer func() Answerer) *Messages {
 	return m
 }
 
-// exchange is what one query needs while it is answered, so that a connection
-// that waits holds no buffers but its own reader's.
+// exchange is what one query needs while it is read and answered, so that a
+// connection that waits holds no buffers at all.
 type exchange struct {
 	answerer Answerer
+	in       [readSize]byte
 	out      []byte
 }
 
@@ -47,31 +48,65 @@ const (
 func (m *Messages) ServeStream(c *Conn) { c.LogEnd(m.serve(c)) }
 
 func (m *Messages) serve(c *Conn) error {
-	in := make([]byte, readSize)
-	have := 0
+	r := newReader(m, c)
+	var held []byte // the beginning of a message
 	for {
 		if err := c.AwaitQuery(); err != nil {
 			return err
 		}
-		for complete(in[:have]) == 0 {
-			if have == len(in) {
-				in = append(in, make([]byte, lengthSize+maxMessage-len(in))...)
-			}
-			n, err := c.Read(in[have:])
-			have += n
-			if err != nil && complete(in[:have]) == 0 {
-				if have > 0 && errors.Is(err, io.EOF) {
-					return io.ErrUnexpectedEOF
+		for answered := false; !answered; {
+			x, n, err := r.read(missing(held))
+			if n > 0 {
+				var answerErr error
+				held, answered, answerErr = m.take(c, x, held, n)
+				if answerErr != nil {
+					err = answerErr
 				}
+			}
+			if x != nil {
+				m.pool.Put(x)
+			}
+			if err == io.EOF && len(held) > 0 {
+				return io.ErrUnexpectedEOF
+			}
+			if err != nil {
 				return err
 			}
 		}
-		used, err := m.answer(c, in[:have])
-		have = copy(in, in[used:have])
-		if err != nil {
-			return err
-		}
 	}
+}
+
+// missing returns how many octets must come before anything can be done about
+// held.
+func missing(held []byte) int {
+	switch {
+	case len(held) == 0:
+		return 1
+	case len(held) < lengthSize:
+		return lengthSize - len(held)
+	}
+	return lengthSize + int(binary.BigEndian.Uint16(held)) - len(held)
+}
+
+// take answers the messages that held and the n octets in x make complete, and
+// returns the beginning of the next one.
+func (m *Messages) take(c *Conn, x *exchange, held []byte, n int) (rest []byte, answered bool, err error) {
+	in := x.in[:n]
+	if len(held) > 0 {
+		held = append(held, in...)
+		in = held
+	}
+	if complete(in) == 0 {
+		if len(held) == 0 {
+			held = bytes.Clone(in)
+		}
+		return held, false, nil
+	}
+	used, err := m.answer(c, x, in)
+	if used == len(in) {
+		return nil, true, err
+	}
+	return bytes.Clone(in[used:]), true, err
 }
 
 // complete returns the length on the wire of the message that in begins with,
@@ -87,13 +122,11 @@ func complete(in []byte) int {
 }
 
 // flushSize is how many octets of answers are gathered before they are written.
-const flushSize = 32 << 10
+const flushSize = 16 << 10
 
 // answer answers all complete messages in in, with as few writes as possible,
 // and returns how much of in they took.
-func (m *Messages) answer(c *Conn, in []byte) (used int, err error) {
-	x := m.pool.Get().(*exchange)
-	defer m.pool.Put(x)
+func (m *Messages) answer(c *Conn, x *exchange, in []byte) (used int, err error) {
 	c.Begin()
 	defer c.End()
 	x.out = x.out[:0]

@@ -250,7 +250,7 @@ func TestLastLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve(accepted, block, handlerFunc(func(c *Conn) {
+	s.Serve(socket(t, accepted), block, handlerFunc(func(c *Conn) {
 		buf := make([]byte, 100)
 		n, tries := 0, 0
 		for ; n == 0 && tries < 100; tries++ { // another try only where we are off the CPU for a last look

@@ -5,7 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,49 +38,51 @@ type Handler interface {
 // Set is the open connections of one worker. Its methods are safe for
 // concurrent use.
 type Set struct {
-	log   *slog.Logger
-	limit int
-	idle  time.Duration
+	log    *slog.Logger
+	limits Limits
 
 	draining atomic.Bool
 	queries  atomic.Int64
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{} // guarded by mu
+	clients map[netip.Addr]int // their connections; guarded by mu
 	changed chan struct{}      // capacity 1: a connection has ended
 	done    sync.WaitGroup
 }
 
-// NewSet returns an empty set that holds at most limit connections, and closes
-// those that ask nothing for idle.
-func NewSet(limit int, idle time.Duration, log *slog.Logger) *Set {
-	return &Set{log: log, limit: limit, idle: idle, conns: make(map[*Conn]struct{}), changed: make(chan struct{}, 1)}
+// NewSet returns an empty set.
+func NewSet(l Limits, log *slog.Logger) *Set {
+	return &Set{
+		log: log, limits: l, conns: make(map[*Conn]struct{}), clients: make(map[netip.Addr]int), changed: make(chan struct{}, 1),
+	}
 }
 
 // Conn is one connection of a Set.
 type Conn struct {
 	net.Conn
-	Block *counters.Block // counters of the lane that accepted it
-	set   *Set
+	Block  *counters.Block // counters of the lane that accepted it
+	set    *Set
+	client netip.Addr // zero: not counted
+	end    time.Time  // of its lifetime; zero: none
 
 	looked bool // once more, since AwaitQuery. Belongs to the goroutine that reads
 }
 
 // Serve takes nc over and serves it in a goroutine of its own. It counts it in
-// block. Over the limit it closes nc at once.
+// block. Over a limit it closes nc at once.
 func (s *Set) Serve(nc net.Conn, block *counters.Block, h Handler) {
-	c := &Conn{Conn: nc, Block: block, set: s}
-	s.mu.Lock()
-	full := len(s.conns) >= s.limit
-	if !full {
-		s.conns[c] = struct{}{}
-		s.done.Add(1)
+	c := &Conn{Conn: nc, Block: block, set: s, client: clientOf(nc)}
+	if s.limits.Lifetime > 0 {
+		c.end = time.Now().Add(s.limits.Lifetime)
 	}
+	s.mu.Lock()
+	refused := s.admit(c)
 	s.mu.Unlock()
 	block.Add(counters.TCPAccepted, 1)
-	if full {
+	if refused != counters.NotDropped {
 		block.Add(counters.TCPClosed, 1)
-		block.Add(counters.DroppedTCP+counters.ID(counters.DropLimit), 1)
+		block.Add(counters.DroppedTCP+counters.ID(refused), 1)
 		nc.Close()
 		return
 	}
@@ -94,7 +96,7 @@ func (s *Set) Serve(nc net.Conn, block *counters.Block, h Handler) {
 
 func (s *Set) forget(c *Conn) {
 	s.mu.Lock()
-	delete(s.conns, c)
+	s.remove(c)
 	s.mu.Unlock()
 	c.Block.Add(counters.TCPClosed, 1)
 	select {
@@ -107,7 +109,7 @@ func (s *Set) forget(c *Conn) {
 // way, and closing with unread input would discard it.
 func (c *Conn) finish() {
 	defer c.Close()
-	if tc, ok := c.Conn.(*net.TCPConn); ok && tc.CloseWrite() == nil {
+	if tc, ok := c.Conn.(interface{ CloseWrite() error }); ok && tc.CloseWrite() == nil {
 		if c.SetReadDeadline(time.Now().Add(linger)) == nil {
 			// Whatever ends the copy ends the wait.
 			_, _ = io.Copy(io.Discard, c.Conn)
@@ -115,13 +117,25 @@ func (c *Conn) finish() {
 	}
 }
 
+// errLifetime ends a connection that asks on and on.
+var errLifetime = errors.New("the lifetime of the connection is over")
+
 // AwaitQuery sets the read deadline for the next query: the idle time, or what
-// a drain leaves of it.
+// a drain leaves of it. At the end of its lifetime a connection has as little as
+// in a drain, and after as long as it may be idle, none: a client that pauses
+// loses no query by the end.
 func (c *Conn) AwaitQuery() error {
 	c.looked = false
-	idle := c.set.idle
+	idle := c.set.limits.Idle
 	if c.set.draining.Load() {
 		idle = min(idle, DrainIdle)
+	}
+	if !c.end.IsZero() {
+		left := time.Until(c.end)
+		if left < -c.set.limits.Idle {
+			return errLifetime
+		}
+		idle = min(idle, max(left, DrainIdle))
 	}
 	if err := c.SetReadDeadline(time.Now().Add(idle)); err != nil {
 		return err
@@ -131,22 +145,6 @@ func (c *Conn) AwaitQuery() error {
 		return c.SetReadDeadline(time.Now().Add(DrainIdle))
 	}
 	return nil
-}
-
-// Read reads what there is. When the deadline has passed it looks once more: a
-// process that was off the CPU for that long may have queries waiting, and the
-// runtime reports the deadline without reading. It does so once a query, or a
-// client could live on by an octet for each look.
-func (c *Conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n == 0 && !c.looked && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.looked = true
-		if err := c.SetReadDeadline(time.Now().Add(lastLook)); err != nil {
-			return 0, err
-		}
-		return c.Conn.Read(b)
-	}
-	return n, err
 }
 
 // Begin and End bracket a query in flight.
@@ -175,7 +173,7 @@ func (c *Conn) LogEnd(err error) {
 // Drain shortens the idle time of all connections, now and from now on.
 func (s *Set) Drain() {
 	s.draining.Store(true)
-	deadline := time.Now().Add(min(s.idle, DrainIdle))
+	deadline := time.Now().Add(min(s.limits.Idle, DrainIdle))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

@@ -409,10 +409,10 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 // accept takes connections from s.
 func (l *lane) accept(s *tcpSocket) {
 	for range acceptMax {
-		fd, _, err := unix.Accept4(s.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, from, err := unix.Accept4(s.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
-			l.worker.serveConn(fd, s.listener, l.global%len(l.worker.lanes), l.block)
+			l.worker.serveConn(fd, from, s.listener, l.global%len(l.worker.lanes), l.block)
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 			l.log.Warn("connections wait for resources", "lane", l.global, "error", err)

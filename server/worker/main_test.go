@@ -245,7 +245,7 @@ func (w *world) worker(g *generation, i int) *Worker {
 	o := &Worker{
 		log: log, m: m, epoch: g.epoch, slot: g.slot, index: i, dir: w.dir, view: w.dir.Worker(g.slot, i),
 		table: w.tables[g.slot], tables: w.tables, rings: new(ringReader), due: make(chan struct{}, 1),
-		streams: stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log),
+		streams: stream.NewSet(limits(m.Config), log),
 	}
 	o.setWakes(m)
 	for slot := range w.wakes {

@@ -133,7 +133,7 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	if w.services, err = newServices(m, os.Getpid(), w.zones); err != nil {
 		return nil, err
 	}
-	w.streams = stream.NewSet(m.Config.DNS.TCPConnections, m.Config.DNS.TCPIdle, log)
+	w.streams = stream.NewSet(limits(m.Config), log)
 	return w, w.makeLanes(blocks, outlets)
 }
 
@@ -365,11 +365,17 @@ func (w *Worker) wakeLanes() {
 	}
 }
 
+// limits are those of the connections of one worker.
+func limits(cfg *config.Config) stream.Limits {
+	return stream.Limits{
+		Total: cfg.DNS.TCPConnections, PerClient: cfg.DNS.TCPClient,
+		Idle: cfg.DNS.TCPIdle, Lifetime: cfg.DNS.TCPLifetime,
+	}
+}
+
 // serveConn takes over an accepted connection.
-func (w *Worker) serveConn(fd, listener, lane int, block *counters.Block) {
-	f := os.NewFile(uintptr(fd), "connection")
-	c, err := net.FileConn(f)
-	f.Close()
+func (w *Worker) serveConn(fd int, from unix.Sockaddr, listener, lane int, block *counters.Block) {
+	c, err := stream.NewSocket(fd, stream.AddrPort(from))
 	if err != nil {
 		w.log.Error("taking over a connection", "error", err)
 		return
