@@ -185,7 +185,7 @@ func (s *Set) Drain() {
 // Resume takes Drain back: connections may be idle again for as long as before.
 func (s *Set) Resume() {
 	s.draining.Store(false)
-	deadline := time.Now().Add(s.idle)
+	deadline := time.Now().Add(s.limits.Idle)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
