@@ -114,6 +114,9 @@ func TestBindFirst(t *testing.T) {
 		if c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(a)); err != nil {
 			t.Errorf("%s: after the commit: %v", mode, err)
 		} else {
+			if err := c.SetLinger(0); err != nil { // else it is in the kernel's lists for a minute
+				t.Error(err)
+			}
 			c.Close()
 		}
 		if err := ss.listen(r.uses); err != nil {
