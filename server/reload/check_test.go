@@ -84,7 +84,8 @@ func (w *world) checkSlot(i int) error {
 	if s.Epoch != g.epoch {
 		return fmt.Errorf("%v with epoch %d, and holds epoch %d", s.Stage, s.Epoch, g.epoch)
 	}
-	left := s.Stage == StageReaping && g.mark == directory.Left
+	// Left before its time is found by who reads.
+	left := g.mark == directory.Left && (s.Stage == StageHanding || s.Stage == StageReaping)
 	if g.mark != marks[s.Stage] && !left && w.m.Phase != PhaseFlipping {
 		return fmt.Errorf("%v, and marked %v", s.Stage, g.mark)
 	}

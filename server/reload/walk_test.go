@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -209,7 +210,7 @@ var walks = map[string]struct {
 	"workers":      {model: model{modes: []Mode{Graceful}, crew: 2, gens: 2}, faults: 1},
 	"faults":       {model: model{modes: []Mode{Graceful}, crew: 1, gens: 2}, faults: 2},
 	"generations":  {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true}},
-	"overlap":      {model: model{modes: []Mode{Graceful}, crew: 1, gens: 4, calm: true, brisk: true}},
+	"overlap":      {model: model{modes: []Mode{Graceful}, crew: 1, gens: 4, calm: true, brisk: true}, long: true},
 	"listeners":    {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, removes: true}},
 	"restart":      {model: model{modes: []Mode{Graceful, Restart}, crew: 1, gens: 2, defects: defects{blind: true}}, faults: 1},
 	"more faults":  {model: model{modes: []Mode{Graceful}, crew: 2, gens: 2}, faults: 2, long: true},
@@ -254,6 +255,72 @@ func TestWalk(t *testing.T) {
 	}
 	if !t.Failed() {
 		seen.compare(t)
+	}
+}
+
+// Runs at random through what is too much to walk: four generations of two
+// workers, faults again and again, every request, listeners removed.
+func TestWander(t *testing.T) {
+	exhaustive(t)
+	const (
+		runs  = 150
+		moves = 1500
+	)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	md := &model{modes: []Mode{Graceful}, overlaps: []Overlap{RefuseOverlap}, crew: 2, gens: MaxSlots, removes: true}
+	live, returns := map[int]int{}, map[Return]int{}
+	for range runs {
+		leads := md.liveness()
+		start := world{faults: 60}
+		tr := trail{md: md, start: start, nodes: []node{{parent: -1}}}
+		w := start
+		for n := range moves {
+			list := md.moves(&w)
+			if len(list) == 0 {
+				break
+			}
+			c := choose(rng, list)
+			changed, err := md.apply(&w, list[c])
+			if err == nil && n%50 == 49 {
+				err = leads(&w)
+			}
+			if err != nil {
+				t.Fatalf("%v, after\n%s%v", err, tr.path(len(tr.nodes)-1), list[c])
+			}
+			if changed {
+				tr.nodes = append(tr.nodes, node{parent: int32(len(tr.nodes) - 1), choice: uint16(c)})
+			}
+			live[w.live()]++
+			returns[w.m.Return]++
+		}
+	}
+	t.Logf("moves by generations %v, by return %v", live, returns)
+	if live[MaxSlots] == 0 || returns[Revert] == 0 || returns[TakeBack] == 0 {
+		t.Error("the runs have not been everywhere")
+	}
+}
+
+// choose returns the index of a move: one that helps more often than another,
+// drains that last, and now and then a stop.
+func choose(rng *rand.Rand, list []move) int {
+	for {
+		c := rng.IntN(len(list))
+		odds := [...]int{helps: 1, timeout: 8, timer: 100, hinders: 40}[list[c].class]
+		for _, e := range list[c].events {
+			switch e.(type) {
+			case Drained:
+				odds = 50
+			case ReloadRequested, WorkersLost:
+				odds = 2
+			case StopRequested:
+				odds = 20_000
+			}
+		}
+		if rng.IntN(odds) == 0 {
+			return c
+		}
 	}
 }
 
