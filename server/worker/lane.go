@@ -45,7 +45,12 @@ type udpSocket struct {
 	dispatch bool // affinity: flow
 	reading  bool // this generation is its reader: it is in the poller
 	ready    bool // it may have datagrams
+	errors   int  // in a row
 }
+
+// maxErrors is how many errors in a row a socket may give before it is left
+// alone until its next event.
+const maxErrors = 64
 
 // tcpSocket is a listening socket, in one lane.
 type tcpSocket struct {
@@ -349,9 +354,14 @@ func (l *lane) serve(s *udpSocket) {
 		case errors.Is(err, unix.EINTR):
 		default: // an ICMP error of an earlier answer: the socket itself is fine
 			l.log.Debug("receiving", "lane", l.global, "socket", s.ID, "error", err)
+			if s.errors++; s.errors == maxErrors { // it is not: wait for its next event
+				l.log.Error("a socket gives nothing but errors", "lane", l.global, "socket", s.ID, "error", err)
+				s.ready, s.errors = false, 0
+			}
 		}
 		return
 	}
+	s.errors = 0
 	if b.N < burst.Max {
 		s.ready = false
 	}

@@ -39,14 +39,14 @@ type Worker struct {
 	slot  int
 	index int
 
-	link    *Link
-	dir     *directory.Directory
-	view    directory.WorkerView
-	table   *table.Table
-	tables  [directory.MaxSlots]*table.Table
-	older   [directory.MaxSlots]older                 // what the lanes use of older generations
-	wakes   [directory.MaxSlots]atomic.Pointer[[]int] // eventfds of lanes, by slot; replaced as a whole
-	wakesOf [directory.MaxSlots]uint32                // the epochs that wakes are of. Belongs to the control goroutine
+	link      *Link
+	dir       *directory.Directory
+	view      directory.WorkerView
+	table     *table.Table
+	tables    [directory.MaxSlots]*table.Table
+	older     [directory.MaxSlots]older                 // what the lanes use of older generations
+	wakes     [directory.MaxSlots]atomic.Pointer[[]int] // eventfds of lanes, by slot; replaced as a whole
+	wakePools [directory.MaxSlots]wakePool
 
 	zones     *zoneKeeper
 	zoneUsers *grace.Domain
@@ -310,6 +310,9 @@ func (w *Worker) addInbox(slot, fd int) error {
 // clients that nobody listens. No lane reads any more, and the caller is the one
 // that still answers through them, to what comes out of rings.
 func (w *Worker) closeUDP() {
+	if w.m.Config.Workers > 1 {
+		return // siblings may still forward to this worker
+	}
 	for _, u := range w.sockets {
 		if u != nil && u.FD >= 0 {
 			unix.Close(u.FD)
@@ -326,17 +329,37 @@ func (w *Worker) setWakes(m *Manifest) {
 }
 
 // addWakes adds eventfds of the lanes of the generation in slot. Those of an
-// earlier generation there are closed: it is gone, and nobody waits for them.
+// earlier generation there are replaced in place: a lane that is about to write
+// to one must find an eventfd behind its number, whoever's.
 func (w *Worker) addWakes(slot int, fds []int) {
-	have := *w.wakes[slot].Load()
-	if epoch := w.dir.Generation(slot).Epoch; w.wakesOf[slot] != epoch {
-		w.wakesOf[slot] = epoch
-		w.wakes[slot].Store(new([]int))
-		defer closeAll(have)
-		have = nil
+	p := &w.wakePools[slot]
+	if epoch := w.dir.Generation(slot).Epoch; p.epoch != epoch {
+		p.epoch, p.used = epoch, 0
+		if p.fds == nil {
+			p.fds = slices.Clone(*w.wakes[slot].Load())
+		}
 	}
-	all := append(slices.Clone(have), fds...)
-	w.wakes[slot].Store(&all)
+	for _, fd := range fds {
+		if p.used == len(p.fds) {
+			p.fds = append(p.fds, fd)
+		} else {
+			if err := unix.Dup3(fd, p.fds[p.used], unix.O_CLOEXEC); err != nil {
+				w.log.Error("taking over an eventfd", "slot", slot, "error", err)
+			}
+			unix.Close(fd)
+		}
+		p.used++
+	}
+	now := slices.Clone(p.fds[:p.used])
+	w.wakes[slot].Store(&now)
+}
+
+// wakePool is the eventfds of the lanes of one slot, over its generations. It
+// belongs to the control goroutine.
+type wakePool struct {
+	fds   []int
+	used  int // of the generation that is there now
+	epoch uint32
 }
 
 // wakeWorker hastens the lane that empties the rings of a worker.
