@@ -32,8 +32,10 @@
 //
 // # Tests
 //
-// The walk visits every state that the machine, the owner word, the lanes and
-// the processes can get into together, with at most two faults at any time in
-// any order; what it has seen of the machine is drawn in machine.mmd. The
-// transcripts in testdata show each path, event by event.
+// The walks visit every state that the machine, the owner word, the lanes and
+// the processes can get into together, each with some of this: two workers a
+// generation, three generations, faults at any time, listeners that some
+// generations lack (with -soak more of it at once, and four generations). What
+// they have seen of the machine is drawn in machine.mmd. Random runs have all of
+// it. The transcripts in testdata show each path, event by event.
 package reload
