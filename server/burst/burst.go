@@ -62,6 +62,9 @@ type Packet struct {
 
 	// Drop is why the service gave no answer. It must be set iff Reply is empty.
 	Drop counters.Reason
+
+	// Class is the kind of the answer. It is ClassPlain when the service gets it.
+	Class counters.Class
 }
 
 // Burst is a batch of datagrams of one listener.

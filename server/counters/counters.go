@@ -97,8 +97,8 @@ const (
 	DroppedTCP  ID = DroppedRing + ID(NumReasons) // [NumReasons] messages read from streams without an answer
 	Queries     ID = DroppedTCP + ID(NumReasons)  // [Transport][NumTypes][NumRcodes] DNS answers
 	LatencyNs   ID = Queries + ID(NumTransports)*NumTypes*NumRcodes
-	Latency     ID = LatencyNs + ID(NumTransports) // [Transport][NumLatency+1]; the last is the overflow
-	numCounters ID = Latency + ID(NumTransports)*(NumLatency+1)
+	Latency     ID = LatencyNs + ID(NumTransports)*ID(NumClasses) // [Transport][Class][NumLatency+1]; the last is the overflow
+	numCounters ID = Latency + ID(NumTransports)*ID(NumClasses)*(NumLatency+1)
 )
 
 // Transport is how a query came in.
@@ -175,19 +175,6 @@ func RcodeName(bucket int) string { return rcodeNames[bucket] }
 // QueryID returns the counter of DNS answers by transport, type and rcode.
 func QueryID(t Transport, qtype, rcode uint16) ID {
 	return Queries + (ID(t)*NumTypes+ID(TypeBucket(qtype)))*NumRcodes + ID(RcodeBucket(rcode))
-}
-
-// LatencyBound returns the inclusive upper bound of latency bucket i in
-// nanoseconds: 1 us, 2 us, 4 us ... about 0.52 s.
-func LatencyBound(i int) int64 { return 1000 << i }
-
-// LatencyID returns the counter of answers that took ns nanoseconds.
-func LatencyID(t Transport, ns int64) ID {
-	i := ID(0)
-	for i < NumLatency && ns > LatencyBound(int(i)) {
-		i++
-	}
-	return Latency + ID(t)*(NumLatency+1) + i
 }
 
 // Block is the counters of one lane. Its methods are safe for concurrent use;

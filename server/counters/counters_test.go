@@ -59,8 +59,8 @@ var ranges = map[string]struct {
 	"DroppedRing":   {DroppedRing, int(NumReasons)},
 	"DroppedTCP":    {DroppedTCP, int(NumReasons)},
 	"Queries":       {Queries, int(NumTransports) * NumTypes * NumRcodes},
-	"LatencyNs":     {LatencyNs, int(NumTransports)},
-	"Latency":       {Latency, int(NumTransports) * (NumLatency + 1)},
+	"LatencyNs":     {LatencyNs, int(NumTransports) * int(NumClasses)},
+	"Latency":       {Latency, int(NumTransports) * int(NumClasses) * (NumLatency + 1)},
 }
 
 // singles are the counters that are one.
@@ -148,21 +148,28 @@ func TestBuckets(t *testing.T) {
 			t.Errorf("rcode %d is counted as %s", rcode, got)
 		}
 	}
+	for rcode, want := range map[uint16]string{0: "NOERROR", 2: "SERVFAIL", 3: "NXDOMAIN", 5: "REFUSED", 1: "other", 16: "other", math.MaxUint16: "other"} {
+		if got := ClassOf(rcode).String(); got != want {
+			t.Errorf("rcode %d is of the class %s", rcode, got)
+		}
+	}
 	for i := range NumLatency {
 		bound := LatencyBound(i)
 		for tr := range NumTransports {
-			first := Latency + ID(tr)*(NumLatency+1)
-			if LatencyID(tr, bound) != first+ID(i) || LatencyID(tr, bound+1) != first+ID(i)+1 {
-				t.Errorf("%v: the bound of bucket %d, %d ns, is not in it, or the next is", tr, i, bound)
+			for c := range NumClasses {
+				first := Latency + (ID(tr)*ID(NumClasses)+ID(c))*(NumLatency+1)
+				if LatencyID(tr, c, bound) != first+ID(i) || LatencyID(tr, c, bound+1) != first+ID(i)+1 || LatencyFirst(tr, c) != first {
+					t.Errorf("%v %v: the bound of bucket %d, %d ns, is not in it, or the next is", tr, c, i, bound)
+				}
 			}
 		}
 	}
 	for _, ns := range []int64{math.MinInt64, -1, 0, 1} {
-		if got := LatencyID(UDP, ns); got != Latency {
+		if got := LatencyID(UDP, 0, ns); got != Latency {
 			t.Errorf("%d ns is counter %d", ns, got)
 		}
 	}
-	if got := LatencyID(UDP, math.MaxInt64); got != Latency+NumLatency {
+	if got := LatencyID(UDP, 0, math.MaxInt64); got != Latency+NumLatency {
 		t.Errorf("an age is counter %d", got)
 	}
 }
@@ -217,7 +224,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		b.Add(Received, 64)
 		b.Add(QueryID(UDP, 28, 3), 1)
-		b.Add(LatencyID(UDP, 12345), 1)
+		b.Add(LatencyID(UDP, ClassNoError, 12345), 1)
 	}); n != 0 {
 		t.Fatalf("%v allocations", n)
 	}

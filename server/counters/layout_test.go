@@ -32,6 +32,9 @@ func TestLayout(t *testing.T) {
 	for i := range NumRcodes {
 		d.Value(fmt.Sprint("rcode bucket ", i), RcodeName(i))
 	}
+	for c := range NumClasses {
+		d.Value(fmt.Sprint("class ", uint8(c)), c.String())
+	}
 	d.Value("LatencyBound(0 19)", []int64{LatencyBound(0), LatencyBound(NumLatency - 1)})
 	layouttest.Check(t, Layout, &d)
 	if MaxLanes != directory.MaxLanes || NumSlots != directory.MaxSlots {

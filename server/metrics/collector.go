@@ -109,7 +109,9 @@ func (o output) streams(s *counters.Snapshot) {
 func (o output) dns(s *Sample) {
 	for t := range counters.NumTransports {
 		o.queries(&s.Counters, t)
-		o.latency(&s.Counters, t)
+		for c := range counters.NumClasses {
+			o.latency(&s.Counters, t, c)
+		}
 	}
 	o.put(zones, float64(s.Zones))
 	o.put(zoneSize, float64(s.ZoneRecords))
@@ -130,8 +132,8 @@ func (o output) queries(s *counters.Snapshot, t counters.Transport) {
 	}
 }
 
-func (o output) latency(s *counters.Snapshot, t counters.Transport) {
-	first := counters.Latency + counters.ID(t)*(counters.NumLatency+1)
+func (o output) latency(s *counters.Snapshot, t counters.Transport, c counters.Class) {
+	first := counters.LatencyFirst(t, c)
 	buckets := make(map[float64]uint64, counters.NumLatency)
 	var n uint64
 	for i := range counters.NumLatency {
@@ -139,8 +141,11 @@ func (o output) latency(s *counters.Snapshot, t counters.Transport) {
 		buckets[time.Duration(counters.LatencyBound(i)).Seconds()] = n
 	}
 	n += s.Load(first + counters.NumLatency)
-	total := time.Duration(s.Load(counters.LatencyNs + counters.ID(t))).Seconds()
-	o.ch <- prometheus.MustNewConstHistogram(latency.desc, n, total, buckets, t.String())
+	if n == 0 {
+		return
+	}
+	total := time.Duration(s.Load(counters.LatencyNsID(t, c))).Seconds()
+	o.ch <- prometheus.MustNewConstHistogram(latency.desc, n, total, buckets, t.String(), c.String())
 }
 
 func (o output) generations(s *Sample) {

@@ -56,7 +56,7 @@ var (
 // DNS.
 var (
 	queries    = newFamily(counterKind, "dns_queries_total", "DNS queries answered. Only what is not zero is exported; types and rcodes without a name of their own are \"other\".", "transport", "type", "rcode")
-	latency    = newFamily(histogramKind, "request_duration_seconds", "Time from the reception of a request until its answer was given to the kernel.", "transport")
+	latency    = newFamily(histogramKind, "request_duration_seconds", "Time from the reception of a request until its answer was given to the kernel. Only what is not empty is exported; the rcode of a service that has none is \"none\".", "transport", "rcode")
 	zones      = newFamily(gaugeKind, "zones", "Zones that are served.")
 	zoneSize   = newFamily(gaugeKind, "zone_records", "Records in all zones that are served.")
 	staleZones = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")

@@ -74,10 +74,10 @@ func sample() *Sample {
 	s.Counters[counters.Received] = 50_000
 	s.Counters[counters.QueryID(counters.UDP, 1, 0)] = 21
 	s.Counters[counters.QueryID(counters.TCP, 65280, 4095)] = 22
-	s.Counters[counters.LatencyID(counters.UDP, 1)] = 23
-	s.Counters[counters.LatencyID(counters.UDP, 1500)] = 24
-	s.Counters[counters.LatencyID(counters.UDP, 1<<62)] = 25
-	s.Counters[counters.LatencyNs] = 26_000_000_000
+	s.Counters[counters.LatencyID(counters.UDP, counters.ClassNoError, 1)] = 23
+	s.Counters[counters.LatencyID(counters.UDP, counters.ClassNXDomain, 1500)] = 24
+	s.Counters[counters.LatencyID(counters.UDP, counters.ClassNXDomain, 1<<62)] = 25
+	s.Counters[counters.LatencyNsID(counters.UDP, counters.ClassNXDomain)] = 26_000_000_000
 	return s
 }
 
@@ -224,8 +224,8 @@ func TestCountersNeverFall(t *testing.T) {
 			total += n
 			b.Add(counters.Received, n)
 			b.Add(counters.ID(rnd.IntN(int(counters.LatencyNs))), n)
-			b.Add(counters.LatencyID(counters.UDP, rnd.Int64N(1<<31)), n)
-			b.Add(counters.LatencyNs, n)
+			b.Add(counters.LatencyID(counters.UDP, counters.ClassNoError, rnd.Int64N(1<<31)), n)
+			b.Add(counters.LatencyNsID(counters.UDP, counters.ClassNoError), n)
 		}
 		now := values(t, exposition(t, reg))
 		for name, v := range last {

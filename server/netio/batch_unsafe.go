@@ -62,7 +62,7 @@ func (b *Batch) reply(i int) []byte {
 func (b *Batch) Prepare(out *burst.Burst, n int) {
 	for i := range n {
 		p := &out.Packets[i]
-		p.Reply, p.Drop = b.reply(i), counters.NotDropped
+		p.Reply, p.Drop, p.Class = b.reply(i), counters.NotDropped, counters.ClassPlain
 	}
 	out.N = n
 }
@@ -90,7 +90,7 @@ func (b *Batch) Recv(u *UDP, out *burst.Burst) (payload uint64, err error) {
 		h := &b.rx[i]
 		p := &out.Packets[i]
 		p.Payload = b.mem[i*stride : i*stride+int(h.len)]
-		p.Reply, p.Drop = b.reply(i), counters.NotDropped
+		p.Reply, p.Drop, p.Class = b.reply(i), counters.NotDropped, counters.ClassPlain
 		u.parse(p, b.rxName[i][:h.hdr.Namelen], b.rxCtl[i][:h.hdr.Controllen])
 		switch {
 		case h.hdr.Flags&unix.MSG_TRUNC != 0:

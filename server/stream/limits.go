@@ -21,26 +21,30 @@ type Limits struct {
 // whole /64 to choose addresses from.
 const clientBits = 64
 
-// clientOf returns the key by which connections are counted, the zero value if
-// they are not.
-func clientOf(c net.Conn) netip.Addr {
-	var a netip.Addr
-	switch c := c.(type) {
-	case *Socket:
-		a = c.remote.Addr()
-	default:
-		if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			a = tcp.AddrPort().Addr().Unmap()
-		}
+// remoteOf returns the address of the other end, the zero value if it is not one
+// of TCP.
+func remoteOf(c net.Conn) netip.AddrPort {
+	if s, ok := c.(*Socket); ok {
+		return s.remote
 	}
-	if a.Is6() {
-		p, err := a.WithZone("").Prefix(clientBits)
-		if err != nil {
-			return netip.Addr{}
-		}
-		return p.Addr()
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 	}
-	return a
+	return netip.AddrPort{}
+}
+
+// clientOf returns the key by which the connections from a are counted, the zero
+// value if they are not.
+func clientOf(a netip.Addr) netip.Addr {
+	if !a.Is6() {
+		return a
+	}
+	p, err := a.WithZone("").Prefix(clientBits)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return p.Addr()
 }
 
 // admit adds c to the set, or says why it may not be there. Set.mu is held.

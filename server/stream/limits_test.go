@@ -62,18 +62,18 @@ func TestClientOf(t *testing.T) {
 		"[2001:db8:1:2::1]:99":      "2001:db8:1:2::",
 		"[::1]:1":                   "::",
 	} {
-		if got := clientOf(&Socket{remote: netip.MustParseAddrPort(from)}); got.String() != want {
+		if got := clientOf(remoteOf(&Socket{remote: netip.MustParseAddrPort(from)}).Addr()); got.String() != want {
 			t.Errorf("%s is counted as %v, want %s", from, got, want)
 		}
 	}
 	mapped := &net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 1}
-	if got := clientOf(addressed{mapped}); got.String() != "192.0.2.1" {
+	if got := clientOf(remoteOf(addressed{mapped}).Addr()); got.String() != "192.0.2.1" {
 		t.Errorf("%v is counted as %v", mapped, got)
 	}
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
-	if got := clientOf(here); got.IsValid() {
+	if got := clientOf(remoteOf(here).Addr()); got.IsValid() {
 		t.Errorf("a pipe is counted as %v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -37,19 +38,19 @@ type echo struct {
 	times   int // how often the answer repeats the query
 }
 
-func (e echo) AnswerStream(dst, query []byte) ([]byte, counters.Reason) {
+func (e echo) AnswerStream(dst, query []byte, _ netip.AddrPort) ([]byte, counters.Class, counters.Reason) {
 	switch {
 	case len(query) == 0:
-		return dst, counters.DropShort
+		return dst, counters.ClassPlain, counters.DropShort
 	case query[0] == '!':
-		return append(dst, "half an answ"...), counters.DropNotQuery
+		return append(dst, "half an answ"...), counters.ClassPlain, counters.DropNotQuery
 	case query[0] == '?':
 		<-e.release
 	}
 	for range max(e.times, 1) {
 		dst = append(dst, bytes.ToUpper(query)...)
 	}
-	return dst, counters.NotDropped
+	return dst, counters.ClassNXDomain, counters.NotDropped
 }
 
 func messages(e echo) *Messages { return NewMessages(func() Answerer { return e }) }
@@ -198,12 +199,12 @@ func wantCounters(t *testing.T, b *counters.Block, want map[counters.ID]uint64) 
 	t.Helper()
 	got := map[counters.ID]uint64{}
 	timed := uint64(0)
-	first, last := counters.LatencyID(counters.TCP, 0), counters.LatencyID(counters.TCP, 1<<62)
+	first, last := counters.LatencyID(counters.TCP, counters.ClassNXDomain, 0), counters.LatencyID(counters.TCP, counters.ClassNXDomain, 1<<62)
 	for id := range last + 1 {
 		switch n := b.Load(id); {
 		case id >= first:
 			timed += n
-		case n != 0 && id != counters.LatencyNs+counters.ID(counters.TCP):
+		case n != 0 && id != counters.LatencyNsID(counters.TCP, counters.ClassNXDomain):
 			got[id] = n
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -12,9 +13,9 @@ import (
 
 // Answerer answers DNS messages. One is used by one goroutine at a time.
 type Answerer interface {
-	// AnswerStream appends to dst the answer to query, which came over TCP. An
-	// answer not given has its reason.
-	AnswerStream(dst, query []byte) ([]byte, counters.Reason)
+	// AnswerStream appends to dst the answer to query, which client sent over TCP,
+	// and says of what class it is. An answer not given has its reason.
+	AnswerStream(dst, query []byte, client netip.AddrPort) ([]byte, counters.Class, counters.Reason)
 }
 
 // Messages serves DNS over TCP (RFC 7766): any number of queries a connection,
@@ -155,7 +156,7 @@ func (m *Messages) answer(c *Conn, x *exchange, in []byte) (used int, err error)
 		start := len(x.out)
 		x.out = append(x.out, 0, 0)
 		began := time.Now()
-		out, drop := x.answerer.AnswerStream(x.out, query)
+		out, class, drop := x.answerer.AnswerStream(x.out, query, c.remote)
 		if drop != counters.NotDropped {
 			x.out = x.out[:start]
 			c.Block.Add(counters.DroppedTCP+counters.ID(drop), 1)
@@ -165,8 +166,8 @@ func (m *Messages) answer(c *Conn, x *exchange, in []byte) (used int, err error)
 		binary.BigEndian.PutUint16(x.out[start:], uint16(len(x.out)-start-lengthSize))
 		answers++
 		took := int64(time.Since(began))
-		c.Block.Add(counters.LatencyID(counters.TCP, took), 1)
-		c.Block.Add(counters.LatencyNs+counters.ID(counters.TCP), uint64(took))
+		c.Block.Add(counters.LatencyID(counters.TCP, class, took), 1)
+		c.Block.Add(counters.LatencyNsID(counters.TCP, class), uint64(took))
 		if len(x.out) >= flushSize {
 			if err := flush(); err != nil {
 				return used, err

@@ -63,8 +63,9 @@ type Conn struct {
 	net.Conn
 	Block  *counters.Block // counters of the lane that accepted it
 	set    *Set
-	client netip.Addr // zero: not counted
-	end    time.Time  // of its lifetime; zero: none
+	remote netip.AddrPort // zero: not known
+	client netip.Addr     // zero: not counted
+	end    time.Time      // of its lifetime; zero: none
 
 	looked bool // once more, since AwaitQuery. Belongs to the goroutine that reads
 }
@@ -72,7 +73,8 @@ type Conn struct {
 // Serve takes nc over and serves it in a goroutine of its own. It counts it in
 // block. Over a limit it closes nc at once.
 func (s *Set) Serve(nc net.Conn, block *counters.Block, h Handler) {
-	c := &Conn{Conn: nc, Block: block, set: s, client: clientOf(nc)}
+	c := &Conn{Conn: nc, Block: block, set: s, remote: remoteOf(nc)}
+	c.client = clientOf(c.remote.Addr())
 	if s.limits.Lifetime > 0 {
 		c.end = time.Now().Add(s.limits.Lifetime)
 	}

@@ -401,19 +401,27 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 	h.ServeBurst(b)
 	sent := l.batch.Send(u, b)
 	gone := uint64(0)
+	var classes [counters.NumClasses]uint64
 	for i := range b.N {
-		if d := b.Packets[i].Drop; d != counters.NotDropped {
-			l.block.Add(dropped+counters.ID(d), 1)
+		p := &b.Packets[i]
+		if p.Drop != counters.NotDropped {
+			l.block.Add(dropped+counters.ID(p.Drop), 1)
 			gone++
+			continue
 		}
+		classes[min(p.Class, counters.NumClasses-1)]++
 	}
 	n := uint64(b.N) - gone
 	l.block.Add(served, n)
 	l.block.Add(counters.Sent, sent.Packets)
 	l.block.Add(counters.TxBytes, sent.Bytes)
 	took := mono.Now() - b.Now // for every datagram of the burst: they were answered together
-	l.block.Add(counters.LatencyID(counters.UDP, took), n)
-	l.block.Add(counters.LatencyNs+counters.ID(counters.UDP), n*uint64(took))
+	for c, n := range classes {
+		if n != 0 {
+			l.block.Add(counters.LatencyID(counters.UDP, counters.Class(c), took), n)
+			l.block.Add(counters.LatencyNsID(counters.UDP, counters.Class(c)), n*uint64(took))
+		}
+	}
 }
 
 // accept takes connections from s.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/dnsapp/dnsapp/server/burst"
@@ -123,8 +124,9 @@ type dnsStream struct {
 	users *grace.Domain
 }
 
-func (d dnsStream) AnswerStream(dst, query []byte) ([]byte, counters.Reason) {
+func (d dnsStream) AnswerStream(dst, query []byte, _ netip.AddrPort) ([]byte, counters.Class, counters.Reason) {
 	use := d.users.Enter() // until the answer is a copy
 	defer use.Exit()
-	return d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
+	out, reason := d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
+	return out, d.lane.Class(), reason
 }

@@ -199,7 +199,7 @@ func (l *lane) got(slot, worker int) (names []string) {
 
 // counted runs f and returns every counter of the lane that it changed.
 func (l *lane) counted(f func()) map[counters.ID]uint64 {
-	last := counters.LatencyID(counters.TCP, 1<<62)
+	last := counters.LatencyID(counters.TCP, counters.NumClasses-1, 1<<62)
 	before := make([]uint64, last+1)
 	for id := range before {
 		before[id] = l.Block.Load(counters.ID(id))

@@ -19,6 +19,7 @@ type Lane struct {
 	work     *[burst.Max]item // for ServeBurst; nil before the first
 	at       int              // the packet in hand, for what is left after a panic
 	sink     byte             // what Touch returned, so that it is not optimised away
+	class    counters.Class   // of what Answer answered last
 
 	// What the burst counted, folded into block at its end. pending lists the
 	// entries of counts that are not zero.
@@ -90,6 +91,7 @@ func (l *Lane) serve(b *burst.Burst, set *zone.Set) {
 		if p.Drop != counters.NotDropped {
 			continue
 		}
+		p.Class = counters.ClassOf(uint16(rcode))
 		qtype := uint16(0)
 		if w.query.Question {
 			qtype = uint16(w.query.QType)
@@ -126,6 +128,7 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 	}
 	out, rcode, reason := l.answer(dst, query, w, set, t, limit)
 	if reason == counters.NotDropped {
+		l.class = counters.ClassOf(uint16(rcode))
 		qtype := uint16(0)
 		if w.query.Question {
 			qtype = uint16(w.query.QType)
@@ -134,6 +137,9 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 	}
 	return out, reason
 }
+
+// Class returns the class of the last answer of Answer.
+func (l *Lane) Class() counters.Class { return l.class }
 
 // udpLimit returns the most octets of an answer over UDP (RFC 6891 6.2.3).
 func (e *Engine) udpLimit(opt *wire.EDNS) int {

@@ -151,8 +151,15 @@ func TestServeBurst(t *testing.T) {
 				continue
 			}
 			want, reason := alone.lane.Answer(nil, p.Payload, counters.UDP, 4096)
-			if !bytes.Equal(p.Reply, want) || p.Drop != reason {
-				t.Errorf("burst of %d, packet %d: %x, %v; alone %x, %v", n, i, p.Reply, p.Drop, want, reason)
+			class := counters.ClassPlain
+			if reason == counters.NotDropped {
+				class = alone.lane.Class()
+				if low := uint16(want[3] & 15); low != 0 && class != counters.ClassOf(low) { // beside BADVERS
+					t.Errorf("burst of %d, packet %d: rcode %d is of the class %v", n, i, low, class)
+				}
+			}
+			if !bytes.Equal(p.Reply, want) || p.Drop != reason || p.Class != class {
+				t.Errorf("burst of %d, packet %d: %x, %v, %v; alone %x, %v, %v", n, i, p.Reply, p.Drop, p.Class, want, reason, class)
 			}
 		}
 	}
