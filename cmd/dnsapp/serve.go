@@ -79,11 +79,14 @@ serve in time; 2 wrong usage; 3 the configuration is refused.`,
 
 func serve(path string, ready func()) error {
 	signals := server.Signals()
+	signal.Ignore(unix.SIGPIPE) // who reads the log may go: the server stays
 	cfg, err := config.Load(path)
 	if err != nil {
 		return refused(path, err)
 	}
-	s, err := server.New(cfg, server.Options{Version: buildVersion(), Log: logging.New(cfg.Log), Ready: ready})
+	log, end := logging.New(cfg.Log)
+	defer end()
+	s, err := server.New(cfg, server.Options{Version: buildVersion(), Log: log, Ready: ready})
 	if err != nil {
 		return err
 	}

@@ -109,8 +109,12 @@ func (a *app) stopCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop",
 		Short: "Finish what is under way, then exit",
-		Long: `stop has dnsapp take no new work, finish the flows it has, and exit. It returns
+		Long: `stop has dnsapp take no new work, finish what is under way, and exit. It returns
 when the process has gone, so that another one can be started at once.
+
+TCP connections in use are drained. UDP has no end to wait for: what is queued is
+answered, and then nobody reads it any more. (To replace a server without losing
+flows, reload it.)
 
   (default)  drain for up to reload.shutdown_timeout   (signal QUIT)
   --fast     drain for up to 2 seconds                 (signal TERM)

@@ -88,7 +88,7 @@ func load(path string, sys *system) (*Config, error) {
 	}
 	if values == nil {
 		c.problems.sort(c.files)
-		return nil, c.problems
+		return nil, c.problems.first()
 	}
 	d, err := decode(values)
 	if err != nil { // the schema and the types contradict each other
@@ -102,7 +102,7 @@ func load(path string, sys *system) (*Config, error) {
 	}
 	if len(c.problems) > 0 {
 		c.problems.sort(c.files)
-		return nil, c.problems
+		return nil, c.problems.first()
 	}
 	return d.config(file, sys.processors), nil
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,21 @@ func (ps Problems) Error() string {
 		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// maxProblems is how many problems are told. Who gives us a file of another kind
+// need not read about each line of it.
+const maxProblems = 50
+
+// first returns the first maxProblems of sorted problems, and one that counts the
+// rest.
+func (ps Problems) first() Problems {
+	if len(ps) <= maxProblems {
+		return ps
+	}
+	return append(ps[:maxProblems:maxProblems], Problem{
+		File: ps[0].File, Msg: fmt.Sprintf("and %d more problems", len(ps)-maxProblems), Fix: "mend these first",
+	})
 }
 
 // sort puts problems in the order of the files: that of the configuration, then

@@ -76,7 +76,9 @@ func Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log := logging.New(m.Config.Log).With("epoch", m.Epoch, "worker", m.Index)
+	log, end := logging.New(m.Config.Log)
+	defer end()
+	log = log.With("epoch", m.Epoch, "worker", m.Index)
 	w, err := newWorker(m, log)
 	if err != nil {
 		return err
