@@ -52,6 +52,7 @@ func (s *Supervisor) Sample(ctx context.Context) (*metrics.Sample, error) {
 	if err := s.ask(ctx, func() { m = s.sample() }); err != nil {
 		return nil, err // the loop may still be writing m
 	}
+	m.PerZone = s.zoneMetrics()
 	return m, nil
 }
 

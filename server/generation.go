@@ -195,7 +195,7 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 			ID: u.id, FD: add(u.fd), Listener: u.listener, Address: u.address, TCP: u.tcp, Lane: u.lane,
 		})
 	}
-	m.Catalog = add(g.catalog.FD())
+	m.Catalog, m.ZoneCounters = add(g.catalog.FD()), add(s.zoneRegion.Fd())
 	for _, r := range g.catalog.Regions {
 		m.ZoneRegions = append(m.ZoneRegions, worker.ZoneRef{ID: r.ID, FD: add(r.FD)})
 	}

@@ -58,6 +58,8 @@ type Supervisor struct {
 	watches      map[uint32]context.CancelFunc // by order
 	preparing    map[uint32]*preparation
 
+	zoneRegion     *shm.Region
+	zoneCounters   *counters.Zones
 	zoneTurns      []*zoneTurn   // the first has its turn
 	zoneReloads    []*zoneReload // those that wait for workers
 	nextZoneReload uint64
@@ -148,6 +150,12 @@ func (s *Supervisor) makeRegions() (err error) {
 		return err
 	}
 	if s.counters, err = counters.Format(s.countersRegion); err != nil {
+		return err
+	}
+	if s.zoneRegion, err = shm.Create("counters:zones", counters.ZonesSize); err != nil {
+		return err
+	}
+	if s.zoneCounters, err = counters.FormatZones(s.zoneRegion); err != nil {
 		return err
 	}
 	return nil

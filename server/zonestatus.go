@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/zone/master"
+	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/zones"
 )
 
@@ -84,6 +86,7 @@ func (s *Supervisor) zoneDetail(z *zones.Zone) (*control.ZoneDetail, error) {
 	r := &z.Report
 	d := &control.ZoneDetail{
 		ZoneStatus: s.zoneStatus(z), Nodes: r.Nodes, Content: r.Key.String(), WarningsDropped: r.WarningsDropped,
+		Queries: s.zoneQueries(z.Cell()),
 	}
 	for t, n := range types {
 		d.Types = append(d.Types, control.TypeCount{Type: master.TypeName(t), Records: n})
@@ -101,4 +104,42 @@ func (s *Supervisor) zoneDetail(z *zones.Zone) (*control.ZoneDetail, error) {
 		d.Problems = zoneProblems(f)
 	}
 	return d, nil
+}
+
+func (s *Supervisor) zoneQueries(cell uint32) control.ZoneQueries {
+	load := func(c counters.ZoneCounter) uint64 { return s.zoneCounters.Load(cell, c) }
+	return control.ZoneQueries{
+		UDP: load(counters.ZoneUDP), TCP: load(counters.ZoneTCP),
+		NXDomain: load(counters.ZoneNXDomain), Truncated: load(counters.ZoneTruncated),
+	}
+}
+
+// maxZoneMetrics bounds the zones whose counters are exported by name. The rest
+// shares one name, or a scrape would be tens of megabytes.
+const maxZoneMetrics = 1000
+
+// otherZones is what the rest is called: no zone has a name without a dot at its
+// end.
+const otherZones = "other"
+
+// zoneMetrics returns the counters of zones for a scrape: of those that were
+// served first by their name, of all others together. Which ones have a name does
+// not change, so no counter falls.
+func (s *Supervisor) zoneMetrics() []metrics.Zone {
+	names, all := s.zones.Cells(maxZoneMetrics + 1)
+	list := make([]metrics.Zone, 0, len(names))
+	other := metrics.Zone{Name: otherZones, ZoneQueries: s.zoneQueries(0)}
+	for cell, name := range names {
+		if cell != 0 {
+			list = append(list, metrics.Zone{Name: name, ZoneQueries: s.zoneQueries(uint32(cell))})
+		}
+	}
+	for cell := len(names); cell < all; cell++ {
+		q := s.zoneQueries(uint32(cell))
+		other.UDP += q.UDP
+		other.TCP += q.TCP
+		other.NXDomain += q.NXDomain
+		other.Truncated += q.Truncated
+	}
+	return append(list, other)
 }

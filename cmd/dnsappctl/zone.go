@@ -108,7 +108,8 @@ func (a *app) zoneShowCommand() *cobra.Command {
 		Long: `show describes the version of a zone that is served: serial, records by type, the
 files that it was compiled from with their times, the memory it takes (shared by all
 workers), when it was loaded, and what is worth a warning in it. If the newest files
-could not be loaded it says why.
+could not be loaded it says why. The queries are those since dnsapp was started, over
+all versions of the zone.
 
 With -o json the answer is one object.
 
@@ -148,6 +149,7 @@ func showZone(w io.Writer, z *control.ZoneDetail) error {
 	t.row("serial", z.Serial)
 	t.row("loaded", stamp(z.LoadedAt))
 	t.row("memory", size(z.Bytes))
+	t.row("queries", fmt.Sprintf("%d: UDP %d, TCP %d; NXDOMAIN %d, truncated %d", z.Queries.Total(), z.Queries.UDP, z.Queries.TCP, z.Queries.NXDomain, z.Queries.Truncated))
 	t.row("records", fmt.Sprintf("%d, of %s", z.Records, count(z.Nodes, "name", "names")))
 	t.row("content", z.Content)
 	if err := t.Flush(); err != nil {

@@ -13,7 +13,7 @@ func (b *backend) Zone(_ context.Context, name string) (*control.ZoneDetail, err
 			continue
 		}
 		d := &control.ZoneDetail{
-			ZoneStatus: z, Nodes: 12, Content: "0123456789abcdef",
+			ZoneStatus: z, Nodes: 12, Content: "0123456789abcdef", Queries: control.ZoneQueries{UDP: 90, TCP: 10, NXDomain: 5, Truncated: 1},
 			Types:    []control.TypeCount{{Type: "A", Records: 20}, {Type: "TYPE65280", Records: 1}},
 			Files:    []control.ZoneFile{{Path: z.File, Bytes: 2048, ModifiedAt: day}, {Path: "/etc/dnsapp/zones/hosts", Bytes: 100, ModifiedAt: day}},
 			Warnings: []control.Problem{{File: z.File, Line: 9, Message: "the TTLs of one set differ"}}, WarningsDropped: 2,

@@ -55,10 +55,23 @@ type ZoneDetail struct {
 	Types           []TypeCount `json:"types"`   // most records first
 	Files           []ZoneFile  `json:"files"`   // the zone file first, then its includes
 	Content         string      `json:"content"` // digest of the files: the same content, the same digest
+	Queries         ZoneQueries `json:"queries"`
 	Warnings        []Problem   `json:"warnings"`
 	WarningsDropped int         `json:"warnings_dropped"` // beyond those in Warnings
 	Problems        []Problem   `json:"problems"`         // of the newest version, if that is not what is served
 }
+
+// ZoneQueries is how many queries were answered from a zone since the start, over
+// all generations and versions of it.
+type ZoneQueries struct {
+	UDP       uint64 `json:"udp"`
+	TCP       uint64 `json:"tcp"`
+	NXDomain  uint64 `json:"nxdomain"`  // of both, those for names that do not exist
+	Truncated uint64 `json:"truncated"` // of both, those whose answer was cut short
+}
+
+// Total returns the number of queries.
+func (q ZoneQueries) Total() uint64 { return q.UDP + q.TCP }
 
 // TypeCount is how many records of a type a zone has.
 type TypeCount struct {

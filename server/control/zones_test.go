@@ -19,6 +19,7 @@ func sampleZone() *ZoneDetail {
 	return &ZoneDetail{
 		ZoneStatus: ZoneStatus{Name: "example.com.", File: "/z", Serial: 7, Records: 12, Bytes: 4096, LoadedAt: day, Error: "e"},
 		Nodes:      9, Types: []TypeCount{{"A", 11}, {"SOA", 1}}, Files: []ZoneFile{{"/z", 99, day}}, Content: "abc",
+		Queries:  ZoneQueries{UDP: 5, TCP: 6, NXDomain: 2, Truncated: 1},
 		Warnings: []Problem{{File: "/z", Line: 3, Message: "m"}}, WarningsDropped: 4,
 		Problems: []Problem{{File: "/z", Line: 5, Key: "example.com.", Message: "m"}},
 	}

@@ -37,6 +37,9 @@ func TestLayout(t *testing.T) {
 	}
 	d.Value("LatencyBound(0 19)", []int64{LatencyBound(0), LatencyBound(NumLatency - 1)})
 	layouttest.Check(t, Layout, &d)
+	if z := [...]ZoneCounter{ZoneUDP, ZoneTCP, ZoneNXDomain, ZoneTruncated, NumZoneCounters}; ZonesLayout != 1 || z != [...]ZoneCounter{0, 1, 2, 3, 4} || ZonesSize != 32<<20+64 {
+		t.Errorf("zone counters %v in %d bytes: raise ZonesLayout", z, ZonesSize)
+	}
 	if MaxLanes != directory.MaxLanes || NumSlots != directory.MaxSlots {
 		t.Errorf("blocks for %d slots of %d lanes, not those of the directory", NumSlots, MaxLanes)
 	}

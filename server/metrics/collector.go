@@ -116,6 +116,25 @@ func (o output) dns(s *Sample) {
 	o.put(zones, float64(s.Zones))
 	o.put(zoneSize, float64(s.ZoneRecords))
 	o.put(staleZones, float64(s.StaleZones))
+	for i := range s.PerZone {
+		o.zone(&s.PerZone[i])
+	}
+}
+
+// zone sends what is not zero: most of very many zones are hardly ever asked for.
+func (o output) zone(z *Zone) {
+	if z.UDP != 0 {
+		o.put(zoneQueries, float64(z.UDP), z.Name, counters.UDP.String())
+	}
+	if z.TCP != 0 {
+		o.put(zoneQueries, float64(z.TCP), z.Name, counters.TCP.String())
+	}
+	if z.NXDomain != 0 {
+		o.put(zoneNX, float64(z.NXDomain), z.Name)
+	}
+	if z.Truncated != 0 {
+		o.put(zoneTruncated, float64(z.Truncated), z.Name)
+	}
 }
 
 // queries sends what is not zero: 24 types times 13 rcodes would be 312 series

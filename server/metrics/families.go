@@ -55,11 +55,14 @@ var (
 
 // DNS.
 var (
-	queries    = newFamily(counterKind, "dns_queries_total", "DNS queries answered. Only what is not zero is exported; types and rcodes without a name of their own are \"other\".", "transport", "type", "rcode")
-	latency    = newFamily(histogramKind, "request_duration_seconds", "Time from the reception of a request until its answer was given to the kernel. Only what is not empty is exported; the rcode of a service that has none is \"none\".", "transport", "rcode")
-	zones      = newFamily(gaugeKind, "zones", "Zones that are served.")
-	zoneSize   = newFamily(gaugeKind, "zone_records", "Records in all zones that are served.")
-	staleZones = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")
+	queries       = newFamily(counterKind, "dns_queries_total", "DNS queries answered. Only what is not zero is exported; types and rcodes without a name of their own are \"other\".", "transport", "type", "rcode")
+	latency       = newFamily(histogramKind, "request_duration_seconds", "Time from the reception of a request until its answer was given to the kernel. Only what is not empty is exported; the rcode of a service that has none is \"none\".", "transport", "rcode")
+	zones         = newFamily(gaugeKind, "zones", "Zones that are served.")
+	zoneSize      = newFamily(gaugeKind, "zone_records", "Records in all zones that are served.")
+	zoneQueries   = newFamily(counterKind, "zone_queries_total", "Queries answered from a zone, by transport. Only what is not zero is exported; all zones but the first thousand share the name \"other\".", "zone", "transport")
+	zoneNX        = newFamily(counterKind, "zone_nxdomain_total", "Queries answered from a zone with NXDOMAIN.", "zone")
+	zoneTruncated = newFamily(counterKind, "zone_truncated_total", "Queries answered from a zone with an answer that was cut short (TC=1).", "zone")
+	staleZones    = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")
 )
 
 // Generations and workers.
@@ -105,7 +108,7 @@ var sections = []section{
 		sent, receivedSize, sentSize, bursts, notRecorded,
 	}},
 	{"TCP", []*family{tcpAccepted, tcpClosed, connections, tcpQueries, tcpAnswers, tcpDropped}},
-	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones}},
+	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated}},
 	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, flows}},
 	{"Reloads", []*family{
 		step, reloads, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,

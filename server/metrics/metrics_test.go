@@ -67,6 +67,10 @@ func sample() *Sample {
 			Gap: control.Millis(361 * time.Microsecond), Handed: 9,
 		},
 		Respawns: 8, Zones: 11, ZoneRecords: 1200, StaleZones: 1,
+		PerZone: []Zone{
+			{"example.com.", control.ZoneQueries{UDP: 31, TCP: 32, NXDomain: 33, Truncated: 34}}, {"idle.example.", control.ZoneQueries{}},
+			{"other", control.ZoneQueries{TCP: 35}},
+		},
 	}
 	for id := range counters.Queries {
 		s.Counters[id] = uint64(id) + 1000
@@ -240,7 +244,7 @@ func TestCountersNeverFall(t *testing.T) {
 	if last["dnsapp_datagrams_received_total"] < float64(total) {
 		t.Errorf("received %v, counted %d", last["dnsapp_datagrams_received_total"], total)
 	}
-	if got := last[`dnsapp_request_duration_seconds_count{transport="udp"}`]; got != float64(total) {
+	if got := last[`dnsapp_request_duration_seconds_count{rcode="NOERROR",transport="udp"}`]; got != float64(total) {
 		t.Errorf("the histogram holds %v, counted %d", got, total)
 	}
 }

@@ -37,6 +37,13 @@ type Sample struct {
 	Zones       int                        // that the rx owner serves
 	ZoneRecords int                        // in all of them
 	StaleZones  int                        // of Zones, those whose newest file could not be loaded
+	PerZone     []Zone                     // counters of zones, each name once
+}
+
+// Zone is the counters of a zone, or of several under one name.
+type Zone struct {
+	Name string
+	control.ZoneQueries
 }
 
 // Generation is one live generation.

@@ -21,13 +21,14 @@ type Kind uint32
 
 // The kinds of region. Their numbers are part of the layout: never reuse one.
 const (
-	KindDirectory Kind = 1
-	KindFlowTable Kind = 2
-	KindRings     Kind = 3
-	KindCounters  Kind = 4
-	KindZones     Kind = 5
-	KindSecrets   Kind = 6
-	KindCatalog   Kind = 7
+	KindDirectory    Kind = 1
+	KindFlowTable    Kind = 2
+	KindRings        Kind = 3
+	KindCounters     Kind = 4
+	KindZones        Kind = 5
+	KindSecrets      Kind = 6
+	KindCatalog      Kind = 7
+	KindZoneCounters Kind = 8
 )
 
 // Header states. A crash between Format and Publish leaves stateInitializing

@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 2
+const Protocol = 3
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -41,8 +41,9 @@ type Manifest struct {
 
 	Sockets []SocketRef `json:"sockets"`
 
-	Catalog     int       `json:"catalog"` // of the zones to serve
-	ZoneRegions []ZoneRef `json:"zone_regions"`
+	Catalog      int       `json:"catalog"` // of the zones to serve
+	ZoneRegions  []ZoneRef `json:"zone_regions"`
+	ZoneCounters int       `json:"zone_counters"`
 }
 
 // RingRef is the region of rings from the lanes of one generation to the

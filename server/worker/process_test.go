@@ -67,6 +67,15 @@ func (w *world) start(t *testing.T, change func(m *Manifest)) *process {
 		t.Fatal(err)
 	}
 	defer zones.Close()
+	zoneCounts, err := shm.Create("counters:zones", counters.ZonesSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zoneCounts.Close()
+	if _, err := counters.FormatZones(zoneCounts); err != nil {
+		t.Fatal(err)
+	}
+	m.ZoneCounters = add(zoneCounts.Fd())
 	m.Directory, m.Counters, m.Tables[0], m.Catalog = add(dir.Fd()), add(blocks.Fd()), add(flows.Fd()), add(zones.Fd())
 	for _, fd := range w.wakes[0] {
 		m.Wakes[0] = append(m.Wakes[0], add(fd))
@@ -172,6 +181,7 @@ func TestProcessRefuses(t *testing.T) {
 		"no flow table":          {func(m *Manifest) { m.Tables[0] = 0 }, "no flow table"},
 		"another's flow table":   {func(m *Manifest) { m.Tables[0] = m.Counters }, "flow table of slot 0"},
 		"no catalog":             {func(m *Manifest) { m.Catalog = m.Counters }, "catalog"},
+		"counters for zones":     {func(m *Manifest) { m.ZoneCounters = m.Counters }, "zone counters"},
 		"no eventfds":            {func(m *Manifest) { m.Wakes[0] = nil }, "no eventfd for lane 0"},
 		"an unknown service":     {func(m *Manifest) { m.Config.Listeners[0].Service = "none" }, `no service "none"`},
 	} {

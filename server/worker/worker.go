@@ -390,24 +390,6 @@ func (w *Worker) wakeLanes() {
 	}
 }
 
-// limits are those of the connections of one worker.
-func limits(cfg *config.Config) stream.Limits {
-	return stream.Limits{
-		Total: cfg.DNS.TCPConnections, PerClient: cfg.DNS.TCPClient,
-		Idle: cfg.DNS.TCPIdle, Lifetime: cfg.DNS.TCPLifetime,
-	}
-}
-
-// serveConn takes over an accepted connection.
-func (w *Worker) serveConn(fd int, from unix.Sockaddr, listener, lane int, block *counters.Block) {
-	c, err := stream.NewSocket(fd, stream.AddrPort(from))
-	if err != nil {
-		w.log.Error("taking over a connection", "error", err)
-		return
-	}
-	w.streams.Serve(c, block, w.handlers[listener][lane])
-}
-
 // run serves until the supervisor, or a signal, ends the worker.
 func (w *Worker) run(ctx context.Context) error {
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -543,25 +525,6 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 			w.log.Error("unknown control message", "op", m.Op)
 		}
 		closeAll(fds)
-	}
-}
-
-// takeZones carries out OpZones and says how it went.
-func (w *Worker) takeZones(ctx context.Context, version uint64, fds []int) {
-	said := Message{Op: OpZoned, Version: version}
-	err := errors.New("a catalog without its descriptor")
-	if len(fds) == 1 {
-		err = w.zones.swap(ctx, fds[0])
-	} else {
-		closeAll(fds)
-	}
-	if err != nil {
-		w.log.Error("taking zones", "version", version, "error", err)
-		said.Error = err.Error()
-		said.Error = said.Error[:min(len(said.Error), maxMessage/2)]
-	}
-	if err := w.link.Send(said); err != nil {
-		w.log.Debug("answering the supervisor", "error", err)
 	}
 }
 

@@ -2,11 +2,13 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/auth"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
 	"github.com/dnsapp/dnsapp/server/dns/zone/catalog"
@@ -20,6 +22,7 @@ type zoneKeeper struct {
 	log     *slog.Logger
 	view    *catalog.View
 	set     *zone.Set
+	counts  *counters.Zones
 	engines []*auth.Engine
 	users   *grace.Domain // the lanes, and whoever answers for streams
 }
@@ -31,6 +34,13 @@ func newZoneKeeper(m *Manifest, users *grace.Domain, log *slog.Logger) (*zoneKee
 		if err := k.view.Map(ref.ID, ref.FD); err != nil {
 			return nil, err
 		}
+	}
+	r, err := shm.Map(m.ZoneCounters)
+	if err != nil {
+		return nil, fmt.Errorf("zone counters: %w", err)
+	}
+	if k.counts, err = counters.AttachZones(r); err != nil {
+		return nil, err
 	}
 	c, err := readCatalog(m.Catalog)
 	if err != nil {
@@ -55,6 +65,7 @@ func readCatalog(fd int) (*catalog.Catalog, error) {
 
 // serve makes an engine answer from the zones, now and from now on.
 func (k *zoneKeeper) serve(e *auth.Engine) {
+	e.CountZones(k.counts)
 	e.SetZones(k.set)
 	k.engines = append(k.engines, e)
 }
@@ -109,5 +120,24 @@ func (k *zoneKeeper) close(regions []*shm.Region) {
 		if err := r.Close(); err != nil {
 			k.log.Error("closing a zone region", "error", err)
 		}
+	}
+}
+
+// takeZones carries out OpZones and says how it went.
+func (w *Worker) takeZones(ctx context.Context, version uint64, fds []int) {
+	said := Message{Op: OpZoned, Version: version}
+	err := errors.New("a catalog without its descriptor")
+	if len(fds) == 1 {
+		err = w.zones.swap(ctx, fds[0])
+	} else {
+		closeAll(fds)
+	}
+	if err != nil {
+		w.log.Error("taking zones", "version", version, "error", err)
+		said.Error = err.Error()
+		said.Error = said.Error[:min(len(said.Error), maxMessage/2)]
+	}
+	if err := w.link.Send(said); err != nil {
+		w.log.Debug("answering the supervisor", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
 	"github.com/dnsapp/dnsapp/server/shm"
 )
@@ -22,14 +23,17 @@ type Store struct {
 	failed  map[identity]*Failure // why the newest files are not that; guarded by mu
 	regions map[*region]struct{}  // guarded by mu
 
-	nextID   uint64 // of regions; guarded by mu
-	versions uint64 // of catalogs; guarded by mu
+	cells    map[string]uint32 // of the counters, by the name of the zone; guarded by mu
+	names    []string          // by cell; append only; guarded by mu
+	nextID   uint64            // of regions; guarded by mu
+	versions uint64            // of catalogs; guarded by mu
 }
 
 // NewStore returns an empty store. Its compilers run with env.
 func NewStore(env []string, log *slog.Logger) *Store {
 	return &Store{
 		log: log, env: env,
+		cells: make(map[string]uint32), names: make([]string, 1),
 		have: make(map[identity]*Zone), failed: make(map[identity]*Failure), regions: make(map[*region]struct{}),
 	}
 }
@@ -77,9 +81,31 @@ func (s *Store) addZone(z config.Zone, report zone.Report, r *region, offset uin
 	r.zones++
 	r.live += report.Size
 	return &Zone{
-		Name: z.Name, File: z.File, Loaded: time.Now(), Report: report,
+		Name: z.Name, File: z.File, Loaded: time.Now(), Report: report, cell: s.cellOf(z.Name),
 		checked: checked, region: r, offset: offset, users: 1,
 	}
+}
+
+// cellOf returns the cell of a zone's counters, which it has for ever: they do not
+// fall when the zone is taken away and comes back. Store.mu is held.
+func (s *Store) cellOf(name string) uint32 {
+	if c, ok := s.cells[name]; ok {
+		return c
+	}
+	c := uint32(len(s.names))
+	if c >= counters.MaxZones {
+		return 0
+	}
+	s.cells[name], s.names = c, append(s.names, name)
+	return c
+}
+
+// Cells returns the number of cells, and the names of the zones that have the
+// first ones, limit at most; cell 0 has none. The list must not be written to.
+func (s *Store) Cells(limit int) (names []string, all int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[:min(len(s.names), limit)], len(s.names)
 }
 
 // release gives up one use of z. Store.mu is held.

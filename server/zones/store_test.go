@@ -223,3 +223,36 @@ func TestTry(t *testing.T) {
 	}
 	g.end()
 }
+
+// A zone keeps the cell of its counters over versions, files and absence.
+func TestCells(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.", text(1))
+	f.write("b.", text(1))
+	g := f.generation(f.prepare("a.", "b."))
+	a, b := g.c.Zones[0].Cell(), g.c.Zones[1].Cell()
+	if a == 0 || b == 0 || a == b || g.c.Zones[0].Place().Counter != a {
+		t.Errorf("cells %d and %d", a, b)
+	}
+	f.write("a.", text(2))
+	f.commit(f.refresh(g), g)
+	g.want("a.2 b.1")
+	if got := g.c.Zones[0].Cell(); got != a {
+		t.Errorf("a new version has cell %d, not %d", got, a)
+	}
+	g.end()
+	other := f.config("a.")
+	other[0].File = f.file("b.")
+	u, err := f.s.Prepare(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = f.generation(u)
+	if got := g.c.Zones[0].Cell(); got != a {
+		t.Errorf("from another file it has cell %d, not %d", got, a)
+	}
+	g.end()
+	if names, all := f.s.Cells(2); all != 3 || len(names) != 2 || names[0] != "" || names[1] != "a." && names[1] != "b." {
+		t.Errorf("cells %q of %d", names, all)
+	}
+}

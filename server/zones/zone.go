@@ -19,6 +19,7 @@ type Zone struct {
 	Loaded time.Time
 	Report zone.Report // of the compiler; Deps is guarded by Store.mu
 
+	cell    uint32    // of its counters
 	checked time.Time // before the files were read last; guarded by Store.mu
 	region  *region
 	offset  uint64
@@ -38,8 +39,13 @@ type identity struct{ name, file string }
 
 func (z *Zone) identity() identity { return identity{z.Name, z.File} }
 
+// Cell returns where the queries for the zone are counted.
+func (z *Zone) Cell() uint32 { return z.cell }
+
 // Place returns where the image lies, for a catalog.
-func (z *Zone) Place() catalog.Place { return catalog.Place{Region: z.region.id, Offset: z.offset} }
+func (z *Zone) Place() catalog.Place {
+	return catalog.Place{Region: z.region.id, Offset: z.offset, Counter: z.cell}
+}
 
 // Census counts the records by type. z must be in use.
 func (z *Zone) Census() (map[wire.Type]int, error) {

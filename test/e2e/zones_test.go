@@ -56,6 +56,15 @@ func (s *server) zoneList() []control.ZoneStatus {
 	return list
 }
 
+// zone returns what dnsappctl zone show knows.
+func (s *server) zone(name string) (d control.ZoneDetail) {
+	s.t.Helper()
+	if err := json.Unmarshal(s.ctl("zone", "show", name, "-o", "json"), &d); err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
 // compilations returns how often compilers were started so far.
 func (s *server) compilations() int {
 	s.t.Helper()
@@ -145,16 +154,35 @@ func TestZoneReloadUnderLoad(t *testing.T) {
 			t.Errorf("a connection from before gets serial %d after the reload of %d", got, serial)
 		}
 	}
+	var asked control.ZoneQueries
 	for name, r := range x.stop() {
 		t.Logf("%s: %v", name, r)
 		if err := r.Exact(); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		if name == "UDP" {
+			asked.UDP += r.Sent
+		} else {
+			asked.TCP += r.Sent
 		}
 		if name == "TCP, kept connections" && r.ServerClose != 0 {
 			t.Errorf("%d connections were closed", r.ServerClose)
 		}
 		if r.Skipped > r.Offered/2 {
 			t.Errorf("%s: the generator made less than half of the load of this test: the machine is too busy for it", name)
+		}
+	}
+	// Beside the load there were three questions for the serial after each reload.
+	asked.UDP += 2 * reloads
+	asked.TCP += reloads
+	counted := s.zone("example.com").Queries
+	if counted.UDP != asked.UDP || counted.TCP != asked.TCP || counted.NXDomain == 0 || counted.Truncated != 0 {
+		t.Errorf("the zone counts %+v, asked were %+v", counted, asked)
+	}
+	for transport, want := range map[string]uint64{"udp": asked.UDP, "tcp": asked.TCP} {
+		sample := fmt.Sprintf("dnsapp_zone_queries_total{transport=%q,zone=\"example.com.\"}", transport)
+		if got := metrics(t)[sample]; got != float64(want) {
+			t.Errorf("%s is %v, want %d", sample, got, want)
 		}
 	}
 	if got := s.epoch(); got != epoch || !slices.Equal(s.workers(), pids) {
@@ -392,10 +420,7 @@ func TestZoneReloadBroken(t *testing.T) {
 	if _, errs, code := s.tryCtl("reload"); code != 3 || !strings.Contains(string(errs), reason) {
 		t.Errorf("a reload: code %d\n%s", code, errs)
 	}
-	var d control.ZoneDetail
-	if err := json.Unmarshal(s.ctl("zone", "show", "Example.COM", "-o", "json"), &d); err != nil {
-		t.Fatal(err)
-	}
+	d := s.zone("Example.COM")
 	if d.Serial != 1 || len(d.Problems) != 1 || len(d.Files) != 1 || d.Records != hosts+9 {
 		t.Errorf("%+v", d)
 	}

@@ -31,6 +31,7 @@ type Options struct {
 // Engine is what the lanes of one process share. It is safe for concurrent use.
 type Engine struct {
 	zones   atomic.Pointer[zone.Set]
+	counts  *counters.Zones // nil: zones are not counted
 	maxUDP  int
 	minimal bool
 	chaos   []chaosName
@@ -89,6 +90,10 @@ func (e *Engine) SetZones(s *zone.Set) { e.zones.Store(s) }
 
 // Zones returns the present set, nil if there never was one.
 func (e *Engine) Zones() *zone.Set { return e.zones.Load() }
+
+// CountZones makes the lanes count the queries for each zone, too. It is called
+// before there are any.
+func (e *Engine) CountZones(z *counters.Zones) { e.counts = z }
 
 // NewLane returns a lane that counts in block.
 func (e *Engine) NewLane(block *counters.Block) *Lane {

@@ -26,6 +26,7 @@ type Lane struct {
 	counts  [numCounts]uint16
 	pending [burst.Max]uint16
 	waiting int
+	tally   tally
 }
 
 // numCounts is the number of counters of one transport.
@@ -61,6 +62,7 @@ func (l *Lane) ServeBurst(b *burst.Burst) {
 		l.counts[id] = 0
 	}
 	l.waiting = 0
+	l.tally.flush(l.e.counts)
 }
 
 // serve answers the packets from l.at on. A panic over one of them (a damaged
@@ -92,6 +94,7 @@ func (l *Lane) serve(b *burst.Burst, set *zone.Set) {
 			continue
 		}
 		p.Class = counters.ClassOf(uint16(rcode))
+		l.countZone(w.zone, counters.ZoneUDP, rcode, p.Reply)
 		qtype := uint16(0)
 		if w.query.Question {
 			qtype = uint16(w.query.QType)
@@ -129,6 +132,12 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 	out, rcode, reason := l.answer(dst, query, w, set, t, limit)
 	if reason == counters.NotDropped {
 		l.class = counters.ClassOf(uint16(rcode))
+		by := counters.ZoneUDP
+		if t == counters.TCP {
+			by = counters.ZoneTCP
+		}
+		l.countZone(w.zone, by, rcode, out[start:])
+		l.tally.flush(l.e.counts)
 		qtype := uint16(0)
 		if w.query.Question {
 			qtype = uint16(w.query.QType)

@@ -30,6 +30,9 @@ func (h Header) QR() bool { return h.flags()&flagQR != 0 }
 // Opcode returns the kind of query.
 func (h Header) Opcode() Opcode { return Opcode(h.flags() & opcodeMask >> 11) }
 
+// TC reports whether the message is cut short.
+func (h Header) TC() bool { return h.flags()&flagTC != 0 }
+
 // RD reports whether recursion is desired.
 func (h Header) RD() bool { return h.flags()&flagRD != 0 }
 

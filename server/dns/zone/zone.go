@@ -15,6 +15,10 @@ var ErrImage = errors.New("not a zone image")
 // Zone is an image opened for answering. It is immutable and safe for
 // concurrent use.
 type Zone struct {
+	// Cell is where the queries for the zone are counted (counters.Zones). It is
+	// set by whoever opened the zone, before anybody else has it.
+	Cell uint32
+
 	slots    []byte
 	arena    []byte
 	slotMask uint64

@@ -38,7 +38,7 @@ const (
 type Place struct {
 	Region  uint64 // its id
 	Offset  uint64 // in it, octets
-	Counter uint32 // number of the zone's counters
+	Counter uint32 // cell of the zone's counters
 }
 
 // Catalog is the content of a catalog region.

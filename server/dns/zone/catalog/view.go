@@ -83,7 +83,11 @@ func (v *View) open(p Place) (*zone.Zone, error) {
 	if r == nil {
 		return nil, fmt.Errorf("region %d is not mapped", p.Region)
 	}
-	return Open(r, p.Offset)
+	z, err := Open(r, p.Offset)
+	if err == nil {
+		z.Cell = p.Counter
+	}
+	return z, err
 }
 
 // Open opens the image at an offset of a zone region. Its errors match
