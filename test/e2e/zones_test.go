@@ -235,7 +235,7 @@ const million = 1_000_000
 // nothing to compile, is done with its preparation at once.
 func TestZoneReloadMillion(t *testing.T) {
 	const extra = "zones:\n  - {name: big.example, file: big.zone}\n"
-	s := newServer(t, strings.Replace(settings{workers: 2}.yaml(), "zones:\n", extra, 1), zoneFiles())
+	s := newServer(t, strings.Replace(settings{workers: 2, top: "dns: {tcp_idle: 5m}"}.yaml(), "zones:\n", extra, 1), zoneFiles())
 	bigZone(t, s.path("big.zone"), 1, million)
 	age(t, s.path("example.com.zone"), time.Hour)
 	s.serve()
