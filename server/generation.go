@@ -24,7 +24,8 @@ type generation struct {
 	reload.Generation
 	cfg      *config.Config
 	uses     []use
-	newZones // the update and the turn until it is committed; the catalog all the time
+	newZones     // the update and the turn until it is committed; the catalog all the time
+	queryLog int // descriptor, or noQueryLog
 	workers  []*process
 	started  time.Time
 	window   uint32 // id of the window opened against it, 0: none
@@ -196,6 +197,9 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 		})
 	}
 	m.Catalog, m.ZoneCounters = add(g.catalog.FD()), add(s.zoneRegion.Fd())
+	if g.queryLog != noQueryLog {
+		m.QueryLog = add(g.queryLog)
+	}
 	for _, r := range g.catalog.Regions {
 		m.ZoneRegions = append(m.ZoneRegions, worker.ZoneRef{ID: r.ID, FD: add(r.FD)})
 	}
@@ -438,4 +442,5 @@ func (s *Supervisor) discard(g *generation) {
 		}
 	}
 	s.dropZones(g.newZones)
+	s.closeQueryLog(g.queryLog)
 }

@@ -37,48 +37,65 @@ func (s *Supervisor) prepare(f reload.Prepare) {
 	old := s.cfg
 	p.turn = s.takeZoneTurn(func(t *zoneTurn) {
 		go func() {
-			cfg, z, err := s.read(ctx, old, boot)
-			z.turn = t
+			w, err := s.read(ctx, old, boot)
+			w.zones.turn = t
 			s.post(func() {
 				defer cancel()
 				if s.preparing[f.Order] != p { // cancelled
-					s.dropZones(z)
+					s.abandon(w)
 					return
 				}
 				if err == nil {
-					err = s.assemble(p, cfg, z)
+					err = s.assemble(p, w)
 				}
 				if err != nil {
 					delete(s.preparing, f.Order)
-					s.dropZones(z)
+					s.abandon(w)
 					s.prepareFailed(f, err)
 					return
 				}
-				s.feed(reload.Prepared{Order: f.Order, Epoch: p.gen.Epoch, Workers: cfg.Workers})
+				s.feed(reload.Prepared{Order: f.Order, Epoch: p.gen.Epoch, Workers: w.cfg.Workers})
 			})
 		}()
 	})
 }
 
-// read does the part of T0 that needs nothing of the loop.
-func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (cfg *config.Config, z newZones, err error) {
-	cfg = old // at boot it has just been read
+// groundwork is what T0 makes beside the loop.
+type groundwork struct {
+	cfg      *config.Config
+	zones    newZones
+	queryLog int // descriptor, or noQueryLog
+}
+
+// read does the part of T0 that needs nothing of the loop. What it has made is
+// there with an error, too.
+func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (w groundwork, err error) {
+	w.cfg, w.queryLog = old, noQueryLog // at boot the configuration has just been read
 	if !boot {
-		if cfg, err = config.Load(s.path); err != nil {
-			return nil, z, err
+		if w.cfg, err = config.Load(s.path); err != nil {
+			return w, err
 		}
-		if refused := config.Refusals(old, cfg); len(refused) > 0 {
-			return nil, z, config.Problems(refused)
+		if refused := config.Refusals(old, w.cfg); len(refused) > 0 {
+			return w, config.Problems(refused)
 		}
 	}
-	if z.update, err = s.zones.Prepare(ctx, cfg.Zones); err != nil {
-		return nil, z, err
+	if w.queryLog, err = openQueryLog(w.cfg); err != nil {
+		return w, err
 	}
-	z.catalog, err = s.zones.Catalog(z.update)
-	if len(cfg.Zones) > manyZones {
+	if w.zones.update, err = s.zones.Prepare(ctx, w.cfg.Zones); err != nil {
+		return w, err
+	}
+	w.zones.catalog, err = s.zones.Catalog(w.zones.update)
+	if len(w.cfg.Zones) > manyZones {
 		debug.FreeOSMemory()
 	}
-	return cfg, z, err
+	return w, err
+}
+
+// abandon gives up what read has made.
+func (s *Supervisor) abandon(w groundwork) {
+	s.dropZones(w.zones)
+	s.closeQueryLog(w.queryLog)
 }
 
 // manyZones is from how many zones on what a configuration takes while it is read
@@ -86,8 +103,9 @@ func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (c
 const manyZones = 10_000
 
 // assemble makes the generation. On error it leaves nothing behind, but for the
-// zones, which stay the caller's.
-func (s *Supervisor) assemble(p *preparation, cfg *config.Config, z newZones) error {
+// groundwork, which stays the caller's.
+func (s *Supervisor) assemble(p *preparation, w groundwork) error {
+	cfg := w.cfg
 	share := p.Mode == reload.Graceful
 	bound, err := s.sockets.bind(cfg, share)
 	if err != nil {
@@ -96,7 +114,7 @@ func (s *Supervisor) assemble(p *preparation, cfg *config.Config, z newZones) er
 	for _, ap := range bound.short {
 		s.log.Warn("the receive buffer is smaller than wanted: raise net.core.rmem_max, or give CAP_NET_ADMIN", "address", ap)
 	}
-	g := &generation{cfg: cfg, uses: bound.uses, newZones: z, started: time.Now(), rings: make(map[int]*ringRegion)}
+	g := &generation{cfg: cfg, uses: bound.uses, newZones: w.zones, queryLog: w.queryLog, started: time.Now(), rings: make(map[int]*ringRegion)}
 	g.Slot = p.Slot
 	undo := func(err error) error {
 		for _, r := range g.rings {

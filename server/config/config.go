@@ -79,7 +79,14 @@ type DNS struct {
 	TCPConnections   int           `json:"tcp_connections"`        // per worker
 	TCPClient        int           `json:"tcp_client_connections"` // per worker and client
 	TCPLifetime      time.Duration `json:"tcp_lifetime"`           // of a connection
-	ExposeGeneration bool          `json:"expose_generation"`      // answer TXT CH generation.dnsapp.
+	QueryLog         QueryLog      `json:"query_log"`
+	ExposeGeneration bool          `json:"expose_generation"` // answer TXT CH generation.dnsapp.
+}
+
+// QueryLog says which answered queries are logged, and where.
+type QueryLog struct {
+	File   string `json:"file"`   // absolute path; "": none
+	Sample int    `json:"sample"` // one query in so many
 }
 
 // Zone is one authoritative zone.

@@ -21,7 +21,7 @@ func defaults(file string) *Config {
 			Mode: Graceful, Overlap: FinishOldest, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
 			HeartbeatTimeout: time.Second, FlowTable: 65536,
 		},
-		DNS:   DNS{MaxUDPSize: 1232, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour},
+		DNS:   DNS{MaxUDPSize: 1232, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
 		Zones: []Zone{},
 		Listeners: []Listener{{
 			Name: "who", Address: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5399")}, UDP: true, TCP: true,
@@ -66,6 +66,7 @@ func generate(t *rapid.T) *Config {
 			MaxUDPSize: rapid.Int().Draw(t, "max_udp_size"), MinimalResponses: rapid.Bool().Draw(t, "minimal"),
 			TCPIdle: duration.Draw(t, "tcp_idle"), TCPConnections: rapid.Int().Draw(t, "tcp_connections"),
 			TCPClient: rapid.Int().Draw(t, "tcp_client_connections"), TCPLifetime: duration.Draw(t, "tcp_lifetime"),
+			QueryLog:         QueryLog{text.Draw(t, "query_log"), rapid.Int().Draw(t, "sample")},
 			ExposeGeneration: rapid.Bool().Draw(t, "expose"),
 		},
 		Zones: rapid.SliceOf(zone).Draw(t, "zones"), Listeners: rapid.SliceOf(listener).Draw(t, "listeners"),

@@ -189,6 +189,15 @@ var schema = []setting{
 		path: "dns.tcp_lifetime", kind: kindDuration, def: "1h", min: int64(time.Second), max: int64(7 * 24 * time.Hour),
 		doc: "A TCP connection that is this old is closed when it pauses, and soon in any case.",
 	},
+	{path: "dns.query_log", kind: kindObject, doc: "A sample of the answered queries, one JSON object a line."},
+	{
+		path: "dns.query_log.file", kind: kindNoPath, def: `""`,
+		doc: "The file that they are appended to; a reload opens it anew. What it does not take in time is dropped and counted.",
+	},
+	{
+		path: "dns.query_log.sample", kind: kindInt, def: "100", min: 1, max: 1_000_000_000,
+		doc: "One query in so many is logged, at random.",
+	},
 
 	{path: "zones", kind: kindObjects, def: "[]", doc: "Zones that the DNS listeners answer from."},
 	{

@@ -59,31 +59,33 @@ type ID uint16
 // The plain counters of a block, one per lane. The ledger of the package
 // comment is over Received, Served, Sibling, ForwardedTo and Dropped.
 const (
-	Received      ID = iota // datagrams read from the wire
-	Served                  // of them, given to the service here and answered or consumed
-	Sibling                 // of them, handed to another worker of this generation
-	Sent                    // answers the kernel took
-	RxBytes                 // UDP payload read
-	TxBytes                 // UDP payload sent
-	Bursts                  // receive calls that returned at least one datagram
-	KernelDrops             // datagrams the kernel dropped on our sockets (SO_RXQ_OVFL)
-	NotRecorded             // flows served without a table entry (table full)
-	FromSibling             // datagrams taken from a sibling's ring
-	ServedRing              // datagrams from rings (sibling and forwarded) answered or consumed here
-	TakenBack               // datagrams taken back from the ring of a dead owner
-	TCPAccepted             // connections accepted
-	TCPClosed               // connections ended, for whatever reason
-	TCPQueries              // messages (DNS) or lines (identify) read from streams
-	TCPAnswers              // answers written to streams
-	ForwardedTo             // [NumSlots] datagrams handed to the draining generation in that slot
-	_                       //
-	_                       //
-	_                       //
-	ForwardedFrom           // [NumSlots] datagrams taken from the rings of the generation in that slot
-	_                       //
-	_                       //
-	_                       //
-	Dropped                 // [NumReasons] datagrams read from the wire without an answer
+	Received         ID = iota // datagrams read from the wire
+	Served                     // of them, given to the service here and answered or consumed
+	Sibling                    // of them, handed to another worker of this generation
+	Sent                       // answers the kernel took
+	RxBytes                    // UDP payload read
+	TxBytes                    // UDP payload sent
+	Bursts                     // receive calls that returned at least one datagram
+	KernelDrops                // datagrams the kernel dropped on our sockets (SO_RXQ_OVFL)
+	NotRecorded                // flows served without a table entry (table full)
+	FromSibling                // datagrams taken from a sibling's ring
+	ServedRing                 // datagrams from rings (sibling and forwarded) answered or consumed here
+	TakenBack                  // datagrams taken back from the ring of a dead owner
+	TCPAccepted                // connections accepted
+	TCPClosed                  // connections ended, for whatever reason
+	TCPQueries                 // messages (DNS) or lines (identify) read from streams
+	TCPAnswers                 // answers written to streams
+	QueriesLogged              // lines of the query log
+	QueriesNotLogged           // queries that were to be logged and could not: queue full, or the file took nothing
+	ForwardedTo                // [NumSlots] datagrams handed to the draining generation in that slot
+	_                          //
+	_                          //
+	_                          //
+	ForwardedFrom              // [NumSlots] datagrams taken from the rings of the generation in that slot
+	_                          //
+	_                          //
+	_                          //
+	Dropped                    // [NumReasons] datagrams read from the wire without an answer
 )
 
 // The ranges that follow Dropped.

@@ -116,6 +116,8 @@ func (o output) dns(s *Sample) {
 	o.put(zones, float64(s.Zones))
 	o.put(zoneSize, float64(s.ZoneRecords))
 	o.put(staleZones, float64(s.StaleZones))
+	o.count(logged, &s.Counters, counters.QueriesLogged)
+	o.count(notLogged, &s.Counters, counters.QueriesNotLogged)
 	for i := range s.PerZone {
 		o.zone(&s.PerZone[i])
 	}

@@ -62,6 +62,8 @@ var (
 	zoneQueries   = newFamily(counterKind, "zone_queries_total", "Queries answered from a zone, by transport. Only what is not zero is exported; all zones but the first thousand share the name \"other\".", "zone", "transport")
 	zoneNX        = newFamily(counterKind, "zone_nxdomain_total", "Queries answered from a zone with NXDOMAIN.", "zone")
 	zoneTruncated = newFamily(counterKind, "zone_truncated_total", "Queries answered from a zone with an answer that was cut short (TC=1).", "zone")
+	logged        = newFamily(counterKind, "dns_query_log_records_total", "Queries written to the query log.")
+	notLogged     = newFamily(counterKind, "dns_query_log_dropped_total", "Queries that were to be logged and were not, because their file did not take them in time.")
 	staleZones    = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")
 )
 
@@ -108,7 +110,7 @@ var sections = []section{
 		sent, receivedSize, sentSize, bursts, notRecorded,
 	}},
 	{"TCP", []*family{tcpAccepted, tcpClosed, connections, tcpQueries, tcpAnswers, tcpDropped}},
-	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated}},
+	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated, logged, notLogged}},
 	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, flows}},
 	{"Reloads", []*family{
 		step, reloads, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,

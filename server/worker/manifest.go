@@ -44,6 +44,7 @@ type Manifest struct {
 	Catalog      int       `json:"catalog"` // of the zones to serve
 	ZoneRegions  []ZoneRef `json:"zone_regions"`
 	ZoneCounters int       `json:"zone_counters"`
+	QueryLog     int       `json:"query_log"`
 }
 
 // RingRef is the region of rings from the lanes of one generation to the

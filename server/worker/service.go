@@ -12,6 +12,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/identify"
+	"github.com/dnsapp/dnsapp/server/querylog"
 	"github.com/dnsapp/dnsapp/server/stream"
 )
 
@@ -34,8 +35,8 @@ type service interface {
 type resumer interface{ resume() }
 
 // newServices returns the services of m's listeners, by listener. DNS answers
-// from what zones keeps.
-func newServices(m *Manifest, pid int, zones *zoneKeeper) ([]service, error) {
+// from what zones keeps, and logs to queries.
+func newServices(m *Manifest, pid int, zones *zoneKeeper, queries *querylog.Log) ([]service, error) {
 	var dns *dnsService
 	all := make([]service, len(m.Config.Listeners))
 	for i, l := range m.Config.Listeners {
@@ -44,7 +45,7 @@ func newServices(m *Manifest, pid int, zones *zoneKeeper) ([]service, error) {
 			all[i] = &identifyService{m: m, pid: pid}
 		case config.ServiceDNS:
 			if dns == nil { // all DNS listeners serve the same zones
-				dns = newDNSService(m, pid, zones)
+				dns = newDNSService(m, pid, zones, queries)
 			}
 			all[i] = dns
 		default:
@@ -78,10 +79,11 @@ func (s *identifyService) drain() {}
 type dnsService struct {
 	engines []*auth.Engine
 	users   *grace.Domain // of the zones
+	queries *querylog.Log // nil: none are logged
 }
 
-func newDNSService(m *Manifest, pid int, zones *zoneKeeper) *dnsService {
-	s := &dnsService{users: zones.users}
+func newDNSService(m *Manifest, pid int, zones *zoneKeeper, queries *querylog.Log) *dnsService {
+	s := &dnsService{users: zones.users, queries: queries}
 	for lane := range m.Config.Lanes {
 		options := auth.Options{
 			MaxUDPSize: m.Config.DNS.MaxUDPSize,
@@ -98,12 +100,18 @@ func newDNSService(m *Manifest, pid int, zones *zoneKeeper) *dnsService {
 	return s
 }
 
+func (s *dnsService) newLane(index int, block *counters.Block) *auth.Lane {
+	l := s.engines[index].NewLane(block)
+	l.LogTo(s.queries.Sampler(block))
+	return l
+}
+
 func (s *dnsService) lane(index int, block *counters.Block) burst.Handler {
-	return s.engines[index].NewLane(block)
+	return s.newLane(index, block)
 }
 
 func (s *dnsService) streams(index int, block *counters.Block) stream.Handler {
-	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.engines[index].NewLane(block), s.users} })
+	return stream.NewMessages(func() stream.Answerer { return dnsStream{s.newLane(index, block), s.users} })
 }
 
 func (s *dnsService) drain() {
@@ -124,9 +132,12 @@ type dnsStream struct {
 	users *grace.Domain
 }
 
-func (d dnsStream) AnswerStream(dst, query []byte, _ netip.AddrPort) ([]byte, counters.Class, counters.Reason) {
+func (d dnsStream) AnswerStream(dst, query []byte, client netip.AddrPort) ([]byte, counters.Class, counters.Reason) {
 	use := d.users.Enter() // until the answer is a copy
 	defer use.Exit()
 	out, reason := d.lane.Answer(dst, query, counters.TCP, wire.MaxMessage)
+	if reason == counters.NotDropped {
+		d.lane.LogAnswer(client, len(out)-len(dst))
+	}
 	return out, d.lane.Class(), reason
 }

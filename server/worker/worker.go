@@ -24,6 +24,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/querylog"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/stream"
 	"github.com/dnsapp/dnsapp/udpflow/dispatch"
@@ -50,6 +51,7 @@ type Worker struct {
 
 	zones     *zoneKeeper
 	zoneUsers *grace.Domain
+	queries   *querylog.Log // nil: none
 
 	services []service
 	lanes    []*lane
@@ -132,7 +134,11 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	if w.zones, err = newZoneKeeper(m, w.zoneUsers, log); err != nil {
 		return nil, err
 	}
-	if w.services, err = newServices(m, os.Getpid(), w.zones); err != nil {
+	if m.QueryLog != 0 {
+		q := m.Config.DNS.QueryLog
+		w.queries = querylog.New(m.QueryLog, q.Sample, m.Epoch, m.Index, blocks.Block(w.slot, w.index*m.Config.Lanes), log)
+	}
+	if w.services, err = newServices(m, os.Getpid(), w.zones, w.queries); err != nil {
 		return nil, err
 	}
 	w.streams = stream.NewSet(limits(m.Config), log)
@@ -428,6 +434,9 @@ func (w *Worker) run(ctx context.Context) error {
 		w.laneEnd.Wait()
 	}
 	w.streams.Close()
+	if err == nil { // else lanes may be running
+		w.queries.Close()
+	}
 	return err
 }
 

@@ -44,6 +44,7 @@ var layers = map[string]layer{
 	"server/exit":         mechanism,
 	"server/grace":        mechanism,
 	"server/mono":         mechanism,
+	"server/querylog":     mechanism,
 	"server/shm":          mechanism,
 	"server/spawn":        mechanism,
 	"server/dns/cache":    mechanism,

@@ -5,6 +5,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
+	"github.com/dnsapp/dnsapp/server/querylog"
 )
 
 // Lane answers the queries of one receive loop or one stream. It is not safe
@@ -19,7 +20,6 @@ type Lane struct {
 	work     *[burst.Max]item // for ServeBurst; nil before the first
 	at       int              // the packet in hand, for what is left after a panic
 	sink     byte             // what Touch returned, so that it is not optimised away
-	class    counters.Class   // of what Answer answered last
 
 	// What the burst counted, folded into block at its end. pending lists the
 	// entries of counts that are not zero.
@@ -27,6 +27,9 @@ type Lane struct {
 	pending [burst.Max]uint16
 	waiting int
 	tally   tally
+
+	log   *querylog.Sampler // nil: nothing is logged
+	rcode wire.RCODE        // of what Answer answered last
 }
 
 // numCounts is the number of counters of one transport.
@@ -95,6 +98,11 @@ func (l *Lane) serve(b *burst.Burst, set *zone.Set) {
 		}
 		p.Class = counters.ClassOf(uint16(rcode))
 		l.countZone(w.zone, counters.ZoneUDP, rcode, p.Reply)
+		if r := l.log.Begin(); r != nil {
+			r.IP, r.Port, r.TCP = p.Remote.IP, p.Remote.Port, false
+			w.record(r, rcode, len(p.Reply))
+			l.log.Commit()
+		}
 		qtype := uint16(0)
 		if w.query.Question {
 			qtype = uint16(w.query.QType)
@@ -131,7 +139,7 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 	}
 	out, rcode, reason := l.answer(dst, query, w, set, t, limit)
 	if reason == counters.NotDropped {
-		l.class = counters.ClassOf(uint16(rcode))
+		l.rcode = rcode
 		by := counters.ZoneUDP
 		if t == counters.TCP {
 			by = counters.ZoneTCP
@@ -148,7 +156,7 @@ func (l *Lane) Answer(dst, query []byte, t counters.Transport, maxSize int) (out
 }
 
 // Class returns the class of the last answer of Answer.
-func (l *Lane) Class() counters.Class { return l.class }
+func (l *Lane) Class() counters.Class { return counters.ClassOf(uint16(l.rcode)) }
 
 // udpLimit returns the most octets of an answer over UDP (RFC 6891 6.2.3).
 func (e *Engine) udpLimit(opt *wire.EDNS) int {
