@@ -170,7 +170,7 @@ func (s *Supervisor) workersOf(w reload.Workers) string {
 func describeTransition(f reload.LogTransition) happening {
 	h := happening{gen: f.Gen, text: fmt.Sprintf("%v -> %v", f.From, f.To)}
 	if f.Reason != "" {
-		h.text += ": " + f.Reason
+		h.text += ": " + brief(f.Reason)
 	}
 	step := func(v any) string {
 		if s, ok := v.(interface{ Step() string }); ok {
@@ -194,7 +194,7 @@ func describeReport(f reload.Report) happening {
 	case f.Outcome == reload.Joined:
 		h.text = fmt.Sprintf("reload %d does for it, too", f.Into)
 	case f.Reason != "":
-		h.text += ": " + f.Reason
+		h.text += ": " + strings.ReplaceAll(f.Reason, "\n", "; ")
 	}
 	return h
 }

@@ -115,8 +115,7 @@ func (s *Supervisor) statusText() string {
 		if step := s.state.Phase.Step(); step != "" {
 			parts = append(parts, fmt.Sprintf("reloading: %s %s", step, control.Step(step).Word()))
 		} else if r := s.lastReport; r != nil && !r.OK && r.ToEpoch == 0 {
-			first, _, _ := strings.Cut(r.Reason, "\n")
-			parts = append(parts, fmt.Sprintf("reload %d %s: %s", r.ID, r.Outcome, first))
+			parts = append(parts, fmt.Sprintf("reload %d %s: %s", r.ID, r.Outcome, brief(r.Reason)))
 		}
 	}
 	for _, g := range s.gens {

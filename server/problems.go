@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -59,4 +60,14 @@ func problems(list []config.Problem) []control.Problem {
 		out = append(out, control.Problem{File: p.File, Line: p.Line, Key: p.Key, Message: p.Msg, Want: p.Fix})
 	}
 	return out
+}
+
+// brief returns the first line of a reason, and how many there are beside it: the
+// end of the request tells them all.
+func brief(reason string) string {
+	first, rest, more := strings.Cut(reason, "\n")
+	if !more {
+		return first
+	}
+	return fmt.Sprintf("%s (and %d more)", first, strings.Count(rest, "\n")+1)
 }

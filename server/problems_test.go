@@ -33,3 +33,11 @@ func TestProblemsOf(t *testing.T) {
 		}
 	}
 }
+
+func TestBrief(t *testing.T) {
+	for reason, want := range map[string]string{"": "", "a": "a", "a\nb": "a (and 1 more)", "a\nb\nc": "a (and 2 more)"} {
+		if got := brief(reason); got != want {
+			t.Errorf("brief(%q) is %q, want %q", reason, got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/config"
@@ -129,14 +130,14 @@ func (s *Supervisor) transition(f reload.LogTransition) {
 		args = append(args, "epoch", f.Gen.Epoch)
 	}
 	if f.Reason != "" {
-		args = append(args, "reason", f.Reason)
+		args = append(args, "reason", brief(f.Reason))
 	}
 	if r != nil && r.id != bootRequest {
 		args = append(args, "reload", r.id, "elapsed", time.Since(r.began).Round(time.Microsecond))
 	}
 	text := f.To.String()
 	if f.Reason != "" {
-		text += ": " + f.Reason
+		text += ": " + brief(f.Reason)
 	}
 	switch to := f.To.(type) {
 	case reload.Phase:
@@ -310,7 +311,7 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 		s.log.Info("reload done", "reload", r.id, "epoch", p.ToEpoch, "elapsed", p.Elapsed.Duration().Round(time.Microsecond),
 			"gap", p.Gap.Duration().Round(time.Microsecond), "handed", p.Handed, "reason", p.Reason)
 	} else {
-		s.log.Error("reload "+string(p.Outcome), "reload", r.id, "reason", p.Reason)
+		s.log.Error("reload "+string(p.Outcome), "reload", r.id, "reason", strings.ReplaceAll(p.Reason, "\n", "; "))
 	}
 }
 

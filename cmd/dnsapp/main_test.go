@@ -164,7 +164,7 @@ func TestCheck(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"check", "-c", i.config}, 0, i.config + ": good: 1 listeners, 0 zones\n"},
+		{[]string{"check", "-c", i.config}, 0, i.config + ": good: 1 listener, 0 zones\n"},
 		{[]string{"check", "-c", i.config + ".none"}, 1, "there is no such file"},
 		{[]string{"check", "--schema"}, 0, `"$schema": "https://json-schema.org/draft/2020-12/schema"`},
 		{[]string{"check", "--schema", "-c", i.config}, 2, "leave --config out"},

@@ -134,13 +134,20 @@ Exit codes: 0 the configuration is good, 1 it is not, 2 wrong usage.`,
 			if err != nil {
 				return exit.With(exit.Failed, err)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: good: %d listeners, %d zones\n", path, len(cfg.Listeners), len(cfg.Zones))
+			fmt.Fprintf(c.OutOrStdout(), "%s: good: %s, %s\n", path, count(len(cfg.Listeners), "listener"), count(len(cfg.Zones), "zone"))
 			return nil
 		},
 	}
 	configFlag(c, &path)
 	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the configuration")
 	return c
+}
+
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 func workerCommand() *cobra.Command {

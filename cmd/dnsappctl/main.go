@@ -54,7 +54,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 // dial connects to the supervisor.
-func (a *app) dial() (*control.Client, error) { return control.Dial(a.path) }
+func (a *app) dial() (*control.Client, error) {
+	c, err := control.Dial(a.path)
+	if err != nil {
+		return nil, err
+	}
+	c.OnSilence = func(pid int) { fmt.Fprintf(a.err, "dnsappctl: waiting for %s ...\n", control.Silence(pid)) }
+	return c, nil
+}
 
 // asLine returns err as the last line of JSON output says it.
 func asLine(err error) *control.Error {

@@ -35,6 +35,10 @@ func (a *app) askPlan(ctx context.Context, timeout time.Duration) (*control.Plan
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
+	// A plan may take long: whether anybody answers at all is asked before.
+	if _, err := limited(ctx, c, (*control.Client).Version); err != nil {
+		return nil, err
+	}
 	p, err := c.Plan(ctx)
 	switch {
 	case errors.Is(err, context.Canceled):

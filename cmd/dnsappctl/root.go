@@ -18,7 +18,7 @@ import (
 const askTimeout = 5 * time.Second
 
 const exitCodes = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused (nothing was touched),
-4 still draining when --timeout was over (it goes on), 5 no dnsapp answers.`
+4 taken up, not finished when --timeout was over (it goes on), 5 no dnsapp answers.`
 
 // format is the value of --output.
 type format string
@@ -141,13 +141,14 @@ func answer[T any](ctx context.Context, a *app, get func(context.Context, *contr
 		return none, err
 	}
 	defer c.Close()
+	return limited(ctx, c, func(c *control.Client, ctx context.Context) (T, error) { return get(ctx, c) })
+}
+
+// limited asks a question that is answered at once, within askTimeout.
+func limited[T any](ctx context.Context, c *control.Client, get func(*control.Client, context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	v, err := get(ctx, c)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return none, &control.UnreachableError{Path: a.path, Err: fmt.Errorf("nothing came for %v", askTimeout)}
-	}
-	return v, err
+	return get(c, ctx)
 }
 
 // fail returns err, and prints it as JSON where output is JSON.

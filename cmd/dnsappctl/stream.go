@@ -61,12 +61,15 @@ Each step is printed as it begins:
 
 By default the command waits until all of that is done. With --wait commit it
 returns when the new generation has the wire; with --timeout it gives up waiting
-after that long, and exits with 4.
+after that long, and exits with 4. A supervisor that does not even take the reload
+up, in 10 seconds or --timeout, is given up with exit code 5, and will not do it
+later either.
 
 With --dry-run nothing is touched. It prints what would change in the configuration,
 which zones would be compiled (they are, and thrown away, so that what is wrong with
-them shows), and what the old generation would have to finish; it exits with 3 if the
-reload would be refused.
+them shows), and what the old generation would have to finish. It exits with 0 if the
+reload would be accepted, with 3 if it would be refused, with 1 if that is not known
+after --timeout.
 
 ` + interrupting + `
 
@@ -192,7 +195,10 @@ func try[T any](ctx context.Context, a *app, what string, timeout time.Duration,
 		defer cancel()
 	}
 	report, err := call(ctx, c)
+	silent, ok := errors.AsType[*control.SilentError](err)
 	switch {
+	case ok:
+		err = fmt.Errorf("the %s has not begun, and is withdrawn: %w", what, silent)
 	case errors.Is(err, context.Canceled):
 		err = exit.With(exit.Draining, fmt.Errorf("stopped watching; the %s goes on", what))
 	case errors.Is(err, context.DeadlineExceeded):

@@ -83,7 +83,7 @@ func (a *app) top(ctx context.Context, interval time.Duration, once bool) error 
 	defer tick.Stop()
 	var last *control.Traffic
 	for {
-		now, err := traffic(ctx, c)
+		now, err := limited(ctx, c, (*control.Client).Traffic)
 		if err != nil {
 			return err
 		}
@@ -108,16 +108,6 @@ func (a *app) top(ctx context.Context, interval time.Duration, once bool) error 
 			return ctx.Err()
 		}
 	}
-}
-
-func traffic(ctx context.Context, c *control.Client) (*control.Traffic, error) {
-	limited, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	t, err := c.Traffic(limited)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("nothing came for %v: %w", askTimeout, err)
-	}
-	return t, err
 }
 
 // frame is what happened between two samples.

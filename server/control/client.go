@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,11 +51,17 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 func (e *UnreachableError) ExitCode() int { return exit.Unreachable }
 
 // Client talks to a supervisor. Its errors are *Error, as the supervisor gave
-// them, *UnreachableError, or the error of a context.
+// them, *UnreachableError, *SilentError, or, of a request that was taken up, the
+// error of a context.
 type Client struct {
+	// OnSilence is called once for each request while the supervisor with this pid
+	// (0: not known) says nothing for a while, from another goroutine; may be nil.
+	OnSilence func(pid int)
+
 	path  string
 	http  *http.Client
 	first chan net.Conn // the connection of Dial, until a request takes it
+	pid   int           // of the supervisor, 0 if it cannot be known
 	peer  int           // pidfd of the supervisor, -1 if there is none
 }
 
@@ -67,7 +74,10 @@ func Dial(path string) (*Client, error) {
 	if err != nil {
 		return nil, &UnreachableError{Path: path, Err: cause(err)}
 	}
-	c := &Client{path: path, first: make(chan net.Conn, 1), peer: peerPidfd(conn)}
+	c := &Client{path: path, first: make(chan net.Conn, 1), peer: -1}
+	if cred, err := peerOf(conn); err == nil && cred.Pid > 0 {
+		c.pid, c.peer = int(cred.Pid), pidfdOf(int(cred.Pid))
+	}
 	c.first <- conn
 	c.http = c.newHTTP()
 	return c, nil
@@ -77,14 +87,13 @@ func (c *Client) newHTTP() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: c.dial, DisableCompression: true}}
 }
 
-// peerPidfd returns a pidfd of the process that listens, -1 if it cannot be had
-// (another pid namespace) or is of no use (our own process).
-func peerPidfd(conn net.Conn) int {
-	cred, err := peerOf(conn)
-	if err != nil || cred.Pid <= 0 || int(cred.Pid) == os.Getpid() {
+// pidfdOf returns a pidfd of the process that listens, -1 if it cannot be had or
+// is of no use (our own process).
+func pidfdOf(pid int) int {
+	if pid == os.Getpid() {
 		return -1
 	}
-	fd, err := unix.PidfdOpen(int(cred.Pid), 0)
+	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return -1
 	}
@@ -245,14 +254,25 @@ func (c *Client) post(ctx context.Context, path string, req any, on func(Event))
 	return c.stream(ctx, http.MethodPost, path, body, on)
 }
 
-// stream sends a request, reads its lines to the last, and returns that.
+// stream sends a request, reads its lines to the last, and returns that. The
+// supervisor must take the request up within AckTimeout.
 func (c *Client) stream(ctx context.Context, method, path string, body []byte, on func(Event)) (Line, error) {
-	resp, err := c.do(ctx, method, path, body)
+	asking, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	late := time.AfterFunc(AckTimeout, func() { cancel(cmp.Or(ctx.Err(), context.DeadlineExceeded)) })
+	defer context.AfterFunc(ctx, func() { late.Reset(lastMoment) })()
+	resp, err := c.do(asking, method, path, body)
+	late.Stop()
 	if err != nil {
 		return Line{}, err
 	}
 	defer resp.Body.Close()
-	for dec := json.NewDecoder(resp.Body); ; {
+	if ctx.Err() != nil {
+		return Line{}, c.broken(ctx, nil)
+	}
+	quiet := c.listen(true)
+	defer quiet.end()
+	for dec := json.NewDecoder(resp.Body); ; quiet.news() {
 		var l Line
 		if err := dec.Decode(&l); err != nil {
 			return Line{}, c.broken(ctx, err)
@@ -275,8 +295,13 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	if err != nil {
 		return nil, fmt.Errorf("making a request: %w", err)
 	}
+	quiet, began := c.listen(false), time.Now()
 	resp, err := c.http.Do(req)
+	quiet.end()
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, &SilentError{Path: c.path, PID: c.pid, After: time.Since(began), Err: context.Cause(ctx)}
+		}
 		return nil, c.broken(ctx, err)
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -290,7 +315,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	return nil, &e
 }
 
-// broken returns the error of a request whose connection failed.
+// broken returns the error of a request whose connection failed once it was
+// taken up.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("waiting for dnsapp on %s: %w", c.path, ctx.Err())

@@ -22,8 +22,9 @@
 //
 // Every answer other than 200 has an Error as its body. A stream begins with
 // 200 as soon as the request is understood, so what goes wrong later is in its
-// last line, the only one with done: true. A client that hangs up (Ctrl-C of
-// dnsappctl) stops watching and nothing else: the reload or stop goes on.
+// last line, the only one with done: true. A client that hangs up after that
+// (Ctrl-C of dnsappctl) stops watching and nothing else: the reload or stop goes
+// on. What a client gave up before that is not begun, however late it is read.
 //
 //	curl --unix-socket /run/dnsapp/control.sock http://dnsapp/v1/status
 //	curl --unix-socket /run/dnsapp/control.sock -N -d '{}' http://dnsapp/v1/reload

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +50,8 @@ func (e *InUseError) ExitCode() int { return exit.Refused }
 // listener is a bound control socket and the lock on its directory.
 type listener struct {
 	*net.UnixListener
+	path string
+	file os.FileInfo // of the socket
 	lock *os.File
 }
 
@@ -59,25 +62,30 @@ func listen(path string) (*listener, error) {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("creating control directory %s: its parent directory does not exist; create it, or set control: to another path", dir)
-		}
-		return nil, fmt.Errorf("creating control directory: %w", err)
-	}
-	if err := checkDir(dir); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	l, err := bind(path)
+	l, err := newListener(path, lock)
 	if err != nil {
 		lock.Close()
 		return nil, err
 	}
-	return &listener{UnixListener: l, lock: lock}, nil
+	return l, nil
+}
+
+// makeDir makes a control directory, if only that is missing, and checks it.
+func makeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("creating control directory %s: its parent directory does not exist; create it, or set control: to another path", dir)
+		}
+		return fmt.Errorf("creating control directory: %w", err)
+	}
+	return checkDir(dir)
 }
 
 // release removes the socket, unless closing has done that, and gives the
@@ -112,8 +120,14 @@ func checkDir(dir string) error {
 	return nil
 }
 
+// checkPath refuses what cannot be, or was never meant to be, a socket's path.
 func checkPath(path string) error {
-	if len(path) > MaxPath {
+	switch {
+	case path == "":
+		return exit.With(exit.Usage, errors.New("the control socket path is empty; name the socket, such as "+DefaultPath))
+	case strings.ContainsFunc(path, unicode.IsControl):
+		return exit.With(exit.Usage, fmt.Errorf("the control socket path %q has a control character in it, such as a line's end; is it the output of a command?", path))
+	case len(path) > MaxPath:
 		return exit.With(exit.Usage, fmt.Errorf("the control socket path has %d bytes, and a unix socket path at most %d; choose a shorter one (%s)", len(path), MaxPath, path))
 	}
 	return nil

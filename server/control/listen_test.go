@@ -163,6 +163,19 @@ func TestPathLength(t *testing.T) {
 	}
 }
 
+func TestPathNeverMeant(t *testing.T) {
+	for path, want := range map[string]string{"": "is empty", "/run/a\n": `"/run/a\n" has a control character`, "/run/\x00": "has a control character"} {
+		_, err := Dial(path)
+		wantText(t, err, want)
+		if exit.Of(err) != exit.Usage {
+			t.Errorf("exit code is %d", exit.Of(err))
+		}
+		if _, err := listen(path); err == nil {
+			t.Errorf("%q was bound", path)
+		}
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	path := socketPath(t)
 	_, err := Dial(path)

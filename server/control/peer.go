@@ -32,6 +32,25 @@ func peerOf(c net.Conn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
+// hungUp reports whether the other end of a unix socket connection is closed.
+func hungUp(c net.Conn) bool {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var closed bool
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP needs no asking
+		_, perr := unix.Poll(p, 0)
+		closed = perr == nil && p[0].Revents&unix.POLLHUP != 0
+	})
+	return err == nil && closed
+}
+
 // mayControl reports whether a process of user uid may control a supervisor of
 // user own.
 func mayControl(uid, own uint32) bool { return uid == 0 || uid == own }

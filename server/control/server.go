@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,8 @@ type Server struct {
 	uid      uint32 // who may use it, beside root
 	listener atomic.Pointer[listener]
 	cancel   context.CancelFunc // ends every request's context
+	unkeep   context.CancelFunc // ends keep; nil before Listen
+	keeping  sync.WaitGroup
 }
 
 // NewServer returns a server in front of b.
@@ -57,30 +60,43 @@ func NewServer(b Backend, log *slog.Logger) *Server {
 // Listen takes the control directory of the socket at path and binds the socket
 // with mode 0600. It creates the directory if only that is missing and removes
 // a stale socket. While another supervisor has the directory the error is an
-// *InUseError. Connections wait until Serve.
+// *InUseError. Connections wait until Serve. From then on until Shutdown the socket
+// is put back if it is removed.
 func (s *Server) Listen(path string) error {
 	l, err := listen(path)
 	if err != nil {
 		return err
 	}
 	s.listener.Store(l)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.unkeep = cancel
+	s.keeping.Go(func() { s.keep(ctx) })
 	return nil
 }
 
 // Serve answers requests until Shutdown, and then returns nil. Listen must have
 // succeeded.
 func (s *Server) Serve() error {
-	err := s.http.Serve(s.listener.Load())
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	for {
+		l := s.listener.Load()
+		err := s.http.Serve(l)
+		switch {
+		case errors.Is(err, http.ErrServerClosed):
+			return nil
+		case s.listener.Load() == l: // else it was put back
+			return fmt.Errorf("serving the control socket: %w", err)
+		}
 	}
-	return fmt.Errorf("serving the control socket: %w", err)
 }
 
 // Shutdown stops taking requests and waits for those in progress; when ctx ends
 // it cuts them off. Then the socket is removed and the directory free for
 // another supervisor.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if s.unkeep != nil {
+		s.unkeep()
+		s.keeping.Wait()
+	}
 	err := s.http.Shutdown(ctx)
 	s.cancel()
 	if err != nil {
@@ -276,8 +292,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 
 // note logs who asked for something that takes effect, or takes long.
 func (s *Server) note(r *http.Request, what string) {
-	peer := peerFrom(r.Context())
-	s.log.Info("control request", "request", what, "uid", peer.Uid, "pid", peer.Pid)
+	p := peerFrom(r.Context())
+	s.log.Info("control request", "request", what, "uid", p.Uid, "pid", p.Pid)
 }
 
 // run runs one long request and streams its events. f returns the last line but
@@ -393,31 +409,42 @@ func asError(err error) *Error {
 
 type peerKey struct{}
 
+// peer is who connected.
+type peer struct {
+	unix.Ucred
+	conn net.Conn
+}
+
 // withPeer keeps who connected in the context of a connection.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	cred, err := peerOf(c)
 	if err != nil {
 		return ctx // checkPeer refuses it
 	}
-	return context.WithValue(ctx, peerKey{}, *cred)
+	return context.WithValue(ctx, peerKey{}, peer{*cred, c})
 }
 
 // peerFrom returns who connected; valid behind checkPeer.
-func peerFrom(ctx context.Context) unix.Ucred {
-	cred, _ := ctx.Value(peerKey{}).(unix.Ucred)
-	return cred
+func peerFrom(ctx context.Context) peer {
+	p, _ := ctx.Value(peerKey{}).(peer)
+	return p
 }
 
-// checkPeer lets root and the supervisor's own user through.
+// checkPeer lets root and the supervisor's own user through, unless they have
+// gone: what a client has given up before it was taken up must not be done later.
 func (s *Server) checkPeer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cred, ok := r.Context().Value(peerKey{}).(unix.Ucred)
-		if !ok || !mayControl(cred.Uid, s.uid) {
-			s.log.Warn("control request refused", "path", r.URL.Path, "uid", cred.Uid, "pid", cred.Pid)
+		p, ok := r.Context().Value(peerKey{}).(peer)
+		if !ok || !mayControl(p.Uid, s.uid) {
+			s.log.Warn("control request refused", "path", r.URL.Path, "uid", p.Uid, "pid", p.Pid)
 			s.fail(w, http.StatusForbidden, &Error{
 				Code:    CodeRefused,
-				Message: fmt.Sprintf("only root and uid %d may control this dnsapp, and this is uid %d", s.uid, cred.Uid),
+				Message: fmt.Sprintf("only root and uid %d may control this dnsapp, and this is uid %d", s.uid, p.Uid),
 			})
+			return
+		}
+		if hungUp(p.conn) {
+			s.log.Warn("control request dropped: its sender has gone", "path", r.URL.Path, "uid", p.Uid, "pid", p.Pid)
 			return
 		}
 		next.ServeHTTP(w, r)

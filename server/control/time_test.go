@@ -29,8 +29,8 @@ func (pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 // servePipe serves b, in a synctest bubble, and returns a connection to it.
 func servePipe(t *testing.T, b Backend) net.Conn {
 	s := NewServer(b, slog.New(slog.DiscardHandler))
-	s.http.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, peerKey{}, unix.Ucred{Uid: uint32(os.Geteuid())})
+	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, peerKey{}, peer{unix.Ucred{Uid: uint32(os.Geteuid())}, c})
 	}
 	l := make(pipes)
 	go func() { _ = s.http.Serve(l) }()

@@ -7,8 +7,8 @@
 //	1  failed: it was tried and did not work; what ran before still runs
 //	2  usage: the command line is wrong; nothing was tried
 //	3  refused: it cannot be done now or with this configuration; nothing was touched
-//	4  still draining: the --timeout is over, the work goes on
-//	5  unreachable: no supervisor answers on the control socket
+//	4  still draining: taken up, and the --timeout is over; the work goes on
+//	5  unreachable: no supervisor answers on the control socket; nothing is begun
 package exit
 
 import "errors"
