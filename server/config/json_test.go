@@ -21,7 +21,7 @@ func defaults(file string) *Config {
 			Mode: Graceful, Overlap: FinishOldest, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
 			HeartbeatTimeout: time.Second, FlowTable: 65536,
 		},
-		DNS:   DNS{MaxUDPSize: 1232, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
+		DNS:   DNS{MaxUDPSize: 1232, MinimalResponses: true, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
 		Zones: []Zone{},
 		Listeners: []Listener{{
 			Name: "who", Address: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5399")}, UDP: true, TCP: true,

@@ -170,8 +170,8 @@ var schema = []setting{
 		doc: "Octets of the largest answer over UDP. The default avoids fragments on any IPv6 path.",
 	},
 	{
-		path: "dns.minimal_responses", kind: kindBool, def: "false",
-		doc: "Leave out authority and additional data that no resolver needs.",
+		path: "dns.minimal_responses", kind: kindBool, def: "true",
+		doc: "Leave out authority and additional data that no resolver needs: answers are smaller and cost less.",
 	},
 	{
 		path: "dns.tcp_idle", kind: kindDuration, def: "10s", min: int64(100 * time.Millisecond), max: int64(time.Hour),

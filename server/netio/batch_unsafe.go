@@ -67,6 +67,12 @@ func (b *Batch) Prepare(out *burst.Burst, n int) {
 	out.N = n
 }
 
+// Recv and Send do not tell the scheduler of their system calls. These never
+// block, and they take a few hundred microseconds at most; but sysmon takes the
+// P from a busy lane that it meets inside an announced one, once in 10 ms, and
+// then looks every 20 us whether it should do so again: 4% of the time of a
+// lane at 20,000 packets a second.
+
 // Recv reads up to burst.Max datagrams of u into out. Fewer than burst.Max
 // mean that the socket was found empty. payload is their length in bytes. A datagram longer than the buffer, or
 // one without a usable source, has its Drop set. It returns unix.EAGAIN where
@@ -82,7 +88,7 @@ func (b *Batch) Recv(u *UDP, out *burst.Burst) (payload uint64, err error) {
 		h.Namelen = nameSize
 		h.Controllen = controlLen
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.rx[0])), burst.Max, unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.rx[0])), burst.Max, unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -135,7 +141,7 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 	}
 	var s Sent
 	for at := 0; at < n; {
-		k, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.tx[at])), uintptr(n-at), unix.MSG_DONTWAIT, 0, 0)
+		k, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.tx[at])), uintptr(n-at), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 			continue

@@ -78,6 +78,9 @@ func read(fsys fs.FS) (*tree, error) {
 			}
 			return nil
 		}
+		if name == ".git" { // of a linked worktree: a file that says where the rest is
+			return nil
+		}
 		info, err := d.Info()
 		if err != nil || !info.Mode().IsRegular() || info.Size() > maxText {
 			return err
