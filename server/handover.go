@@ -412,8 +412,26 @@ func (s *Supervisor) startTimer(f reload.StartTimer) {
 			d = min(d, max(time.Until(s.stopDeadline), 0))
 		}
 	}
+	s.runTimer(f, d)
+}
+
+// oversleeps is how late a timer may be before the supervisor itself must have
+// stood still.
+const oversleeps = 10 * time.Millisecond
+
+// runTimer has a timer fire after d. What workers do meanwhile is heard only
+// while the supervisor runs, so that time in which it was stopped, or got no
+// CPU, does not count against them: they get it once more.
+func (s *Supervisor) runTimer(f reload.StartTimer, d time.Duration) {
+	due := time.Now().Add(d)
 	s.timers[f] = time.AfterFunc(d, func() {
 		s.post(func() {
+			late := time.Since(due)
+			patient := f.Timer == reload.TimerReady || f.Timer == reload.TimerConfirm
+			if _, running := s.timers[f]; patient && running && late > oversleeps {
+				s.runTimer(f, min(late, d))
+				return
+			}
 			delete(s.timers, f)
 			s.feed(reload.TimerFired{Timer: f.Timer, Gen: f.Gen})
 		})

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dnsapp/dnsapp/internal/hold"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/counters"
@@ -131,7 +132,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 // runtime, and nothing that a configuration may have taken secrets from.
 func workerEnv() []string {
 	env := []string{}
-	for _, k := range []string{"GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "TZ"} {
+	for _, k := range []string{"GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "TZ", hold.Variable} {
 		if v, ok := os.LookupEnv(k); ok {
 			env = append(env, k+"="+v)
 		}
@@ -195,6 +196,9 @@ func (s *Supervisor) step() {
 		s.events = s.events[1:]
 		next, effects := reload.Step(s.state, e)
 		s.state = next
+		if hold.Enabled {
+			holdAt("before", effects)
+		}
 		var later []reload.Effect
 		parked := next.Phase == reload.PhaseFlipping // every lane is: words can wait
 		if !parked {
@@ -212,6 +216,19 @@ func (s *Supervisor) step() {
 		}
 		for _, f := range later {
 			s.carryOut(f)
+		}
+		if hold.Enabled {
+			holdAt("after", effects)
+		}
+	}
+}
+
+// holdAt is a place before, or after, the effects that come with a transition
+// are carried out: "before flipping", "after draining".
+func holdAt(when string, effects []reload.Effect) {
+	for _, f := range effects {
+		if t, ok := f.(reload.LogTransition); ok {
+			hold.At(fmt.Sprintf("%s %v", when, t.To))
 		}
 	}
 }

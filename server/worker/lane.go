@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dnsapp/dnsapp/internal/hold"
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
@@ -194,6 +195,7 @@ func (l *lane) ownerMoved(w directory.Word) {
 	l.owner = w
 	if w.IsPark() {
 		l.setReading(func(uint32) bool { return false })
+		hold.At("ack")
 		l.view.SetAck(w)
 		return
 	}
@@ -208,6 +210,9 @@ func (l *lane) ownerMoved(w directory.Word) {
 // stayParked takes the wire back for the parked owner once the lease is over.
 func (l *lane) stayParked() {
 	now := mono.Millis()
+	if hold.Enabled && l.owner.Lapsed(now) {
+		hold.At("lapse")
+	}
 	if !l.view.Lapse(l.owner, now) {
 		return
 	}

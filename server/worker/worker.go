@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dnsapp/dnsapp/internal/hold"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
@@ -81,6 +82,7 @@ func Run(ctx context.Context) error {
 	log, end := logging.New(m.Config.Log)
 	defer end()
 	log = log.With("epoch", m.Epoch, "worker", m.Index)
+	hold.At("attach")
 	w, err := newWorker(m, log)
 	if err != nil {
 		return err
@@ -418,6 +420,7 @@ func (w *Worker) run(ctx context.Context) error {
 	if w.index == 0 {
 		go w.sweep(ctx)
 	}
+	hold.At("ready")
 	w.view.SetReady(w.epoch, os.Getpid())
 	if err := w.link.Send(Message{Op: OpReady}); err != nil {
 		w.log.Warn("the supervisor is gone", "error", err)

@@ -37,6 +37,7 @@ var below = map[layer][]layer{
 // layers places folders; "/..." takes in what is below. A service that grows
 // folders takes them in: its own parts may import each other.
 var layers = map[string]layer{
+	"internal/hold":       mechanism,
 	"internal/step":       mechanism,
 	"server/burst":        mechanism,
 	"server/counters":     mechanism,

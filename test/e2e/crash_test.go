@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"net"
-	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -82,15 +81,7 @@ func TestWorkersOutliveSupervisor(t *testing.T) {
 	if got := s.processes(); !slices.Equal(got, pids) {
 		t.Errorf("processes %v, want the workers %v", got, pids)
 	}
-	// Nobody is left to end them, nor to remove these files.
-	for _, pid := range pids {
-		kill(t, pid, syscall.SIGTERM)
-	}
-	for _, name := range []string{"control.sock", "dnsapp.pid"} {
-		if err := os.Remove(s.path(name)); err != nil {
-			t.Error(err)
-		}
-	}
+	s.removeOrphans()
 }
 
 // What waits in the sockets of a dead worker is answered: the sockets are the

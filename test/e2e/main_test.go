@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,12 +13,16 @@ import (
 	"github.com/dnsapp/dnsapp/test/netns"
 )
 
-// suite is what all tests share; TestMain sets it once.
+// suite is what all tests share; TestMain sets it once, but for temporary.
 var suite struct {
-	bin     string // folder of dnsapp and dnsappctl
-	root    string // of the project
-	skipped error  // why no test can run
+	bin       string   // folder of dnsapp and dnsappctl
+	root      string   // of the project
+	skipped   error    // why no test can run
+	temporary []string // folders to remove at the end
 }
+
+// soak has tests run their long form.
+var soak = flag.Bool("soak", false, "run the long form of tests: some minutes each")
 
 // clients6 is the prefix that IPv6 flows come from.
 var clients6 = netip.MustParsePrefix("fd64::/64")
@@ -41,8 +46,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code = m.Run()
-	if os.Getenv("DNSAPP_BIN") == "" {
-		os.RemoveAll(suite.bin)
+	for _, dir := range suite.temporary {
+		os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }
@@ -71,6 +76,7 @@ func prepare() error {
 	if suite.bin, err = os.MkdirTemp("", "dnsapp-bin-"); err != nil {
 		return err
 	}
+	suite.temporary = append(suite.temporary, suite.bin)
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", suite.bin+"/", "./cmd/dnsapp", "./cmd/dnsappctl")
 	build.Dir = suite.root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

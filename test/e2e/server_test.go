@@ -34,6 +34,7 @@ type server struct {
 	dir    string // has the configuration, the zones, the control socket
 	exe    string // the program's own file: processes are told apart by it
 	config string // path of the configuration
+	env    []string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the supervisor has ended
 }
@@ -53,13 +54,7 @@ func newServer(t *testing.T, config string, files map[string]string) *server {
 	requireSuite(t)
 	s := &server{t: t, dir: t.TempDir()}
 	s.exe, s.config = filepath.Join(s.dir, "dnsapp"), filepath.Join(s.dir, "dnsapp.yaml")
-	program, err := os.ReadFile(filepath.Join(suite.bin, "dnsapp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.exe, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	s.install(filepath.Join(suite.bin, "dnsapp"))
 	for _, sub := range []string{"tmp", "run"} {
 		if err := os.Mkdir(s.path(sub), 0o777); err != nil {
 			t.Fatal(err)
@@ -71,6 +66,18 @@ func newServer(t *testing.T, config string, files map[string]string) *server {
 	}
 	t.Cleanup(s.cleanUp)
 	return s
+}
+
+// install puts a program where the server is started from.
+func (s *server) install(program string) {
+	s.t.Helper()
+	b, err := os.ReadFile(program)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(s.exe, b, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // start runs a server and waits until it serves.
@@ -102,7 +109,7 @@ func (s *server) serve(args ...string) {
 	s.t.Helper()
 	s.cmd = exec.Command(s.exe, append([]string{"serve", "-c", s.config}, args...)...)
 	s.cmd.Dir = s.dir
-	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.path("tmp"), "XDG_RUNTIME_DIR=" + s.path("run")}
+	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.path("tmp"), "XDG_RUNTIME_DIR=" + s.path("run")}, s.env...)
 	// A file, not a pipe: workers that outlive the supervisor may hold it.
 	log, err := os.OpenFile(s.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
