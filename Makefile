@@ -71,8 +71,13 @@ lint: ## gofmt, go vet, golangci-lint (or staticcheck, where that cannot be had)
 
 .PHONY: bench
 bench: build ## CPU per query beside Knot and NSD; a dated table in bench/results/
-	@bench/deps.sh
+	@bench/deps.sh knot nsd
 	@$(GO) run ./bench -dnsapp $(CURDIR)/bin/dnsapp
+
+.PHONY: demo-loss
+demo-loss: build ## one load on nginx, CoreDNS and dnsapp while each reloads: a table of what is lost
+	@bench/deps.sh nginx libnginx-mod-stream || true
+	@$(GO) run ./bench/loss -bin bin -coredns "$$(bench/loss/coredns.sh)"
 
 .PHONY: soak
 soak: build bin/summary ## the long tests: fuzzing and the end-to-end tests over and over, about an hour

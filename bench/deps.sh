@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs the servers that dnsapp is compared with, from Debian, without
-# starting them.
+# Installs servers that dnsapp is compared with, by the names of their Debian
+# packages, without starting them. Exits 1 where it may not install.
 set -euo pipefail
 
 missing=()
-command -v knotd >/dev/null || missing+=(knot)
-[ -x /usr/sbin/nsd ] || missing+=(nsd)
+for p in "$@"; do
+	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
@@ -22,5 +23,5 @@ if [ ! -e "$policy" ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 echo "bench: installing ${missing[*]}" >&2
-install=(apt-get install -y -qq --no-install-recommends "${missing[@]}")
-"${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}" >/dev/null; }
+install=(timeout 120 apt-get install -y -qq --no-install-recommends "${missing[@]}")
+"${install[@]}" >/dev/null 2>&1 || { timeout 60 apt-get update -qq && "${install[@]}" >/dev/null; }

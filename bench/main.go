@@ -94,7 +94,7 @@ func run() error {
 	peers := []peer{knot(), nsd(), dnsapp(program)}
 	for _, p := range peers {
 		if _, err := exec.LookPath(p.program); err != nil {
-			return fmt.Errorf("%w (bench/deps.sh installs it)", err)
+			return fmt.Errorf("%w (bench/deps.sh knot nsd installs it)", err)
 		}
 		t.versions[p.name] = p.version()
 	}
