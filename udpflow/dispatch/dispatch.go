@@ -40,6 +40,7 @@ type Lane struct {
 	n      int
 	gone   [directory.MaxSlots]uint64 // dead workers by slot, a bit each
 
+	hashes [burst.Max]uint64          // of the burst
 	pushed [directory.MaxSlots]uint64 // rings that hold unpublished records, by worker
 	back   []*ring.Consumer           // rings of dead owners that hold records
 }
@@ -122,9 +123,10 @@ func (l *Lane) TakenBack() []*ring.Consumer { return l.back }
 // leaves in b, in their order, those to serve here. It counts the former.
 func (l *Lane) Split(b *burst.Burst) {
 	now := uint32(b.Now / int64(time.Millisecond))
+	l.fetch(b)
 	kept := 0
 	for i := range b.N {
-		if !l.serveHere(&b.Packets[i], b.Now, now) {
+		if !l.serveHere(&b.Packets[i], l.hashes[i], b.Now, now) {
 			continue
 		}
 		if kept != i {
@@ -138,9 +140,22 @@ func (l *Lane) Split(b *burst.Burst) {
 	}
 }
 
+// fetch hashes the flows of b, and brings where the tables have them into the
+// cache: the lookups that follow would wait for one after the other.
+func (l *Lane) fetch(b *burst.Burst) {
+	for i := range b.N {
+		p := &b.Packets[i]
+		l.hashes[i] = flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
+	}
+	hashes := l.hashes[:b.N]
+	l.mine.Fetch(hashes)
+	for i := range l.n {
+		l.drains[i].table.Fetch(hashes)
+	}
+}
+
 // serveHere applies the rules to one datagram.
-func (l *Lane) serveHere(p *burst.Packet, stamp int64, now uint32) bool {
-	hash := flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
+func (l *Lane) serveHere(p *burst.Packet, hash uint64, stamp int64, now uint32) bool {
 	var outcome table.Outcome
 	var owner int
 	if l.n == 0 {

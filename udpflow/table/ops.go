@@ -24,6 +24,14 @@ const (
 // All hashes below are of package flow under the table's secret, now is
 // mono.Millis (one reading per burst), me is the caller's worker index.
 
+// Fetch brings the slots at which these flows are looked up first into the cache,
+// all of them at once. It changes nothing, and its loads decide nothing.
+func (t *Table) Fetch(hashes []uint64) {
+	for _, h := range hashes {
+		t.at(h, 0).Entry.Load()
+	}
+}
+
 // Find returns the worker that serves the flow, if it is alive.
 func (t *Table) Find(hash uint64, now uint32) (worker int, ok bool) {
 	for range tries {
