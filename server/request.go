@@ -187,6 +187,7 @@ func (s *Supervisor) underway() *request {
 // commitRequest notes the commit of r.
 func (s *Supervisor) commitRequest(r *request) {
 	r.report.ToEpoch = s.state.Active.Epoch
+	r.report.Gap = control.Millis(s.dir.Gap()) // the next reload has its own
 	s.current = nil
 	close(r.committed)
 	if r.old != nil {
@@ -283,7 +284,9 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 	p.Problems = append(p.Problems, r.problems...)
 	if r.old != nil {
 		p.Window = s.ledger().Since(r.before)
-		p.Gap = control.Millis(s.dir.Gap())
+		if p.Gap == 0 { // the first receive call had not come by the commit
+			p.Gap = control.Millis(s.dir.Gap())
+		}
 	}
 	switch {
 	case f.Outcome == reload.Done:
