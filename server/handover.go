@@ -87,6 +87,7 @@ func (s *Supervisor) setHanded(f reload.SetHanded) {
 // How often a watcher looks. Within a park every microsecond is one in which
 // nobody reads.
 const (
+	parkSpin      = time.Millisecond // without a pause, before it looks every parkInterval
 	parkInterval  = 50 * time.Microsecond
 	askInterval   = 200 * time.Microsecond
 	drainInterval = time.Millisecond
@@ -247,7 +248,7 @@ func (s *Supervisor) park(order uint32) {
 			open = append(open, reader{int(g.Slot), lane, lane / g.cfg.Lanes})
 		}
 	}
-	s.watch(order, parkInterval, func() reload.Event {
+	look := func() reload.Event {
 		rest := open[:0]
 		for _, r := range open {
 			if s.dir.Ack(r.slot, r.lane) != word && !s.dir.Worker(r.slot, r.worker).IsGone() {
@@ -262,7 +263,17 @@ func (s *Supervisor) park(order uint32) {
 			return reload.LanesParked{Order: order, Word: word}
 		}
 		return nil
-	})
+	}
+	// Lanes park within a burst, which is sooner than a timer fires and its
+	// goroutine has been heard.
+	for began := time.Now(); time.Since(began) < parkSpin; {
+		if e := look(); e != nil {
+			s.feed(e)
+			return
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // a lane may want this processor
+	}
+	s.watch(order, parkInterval, look)
 }
 
 // flip carries out Flip.
@@ -272,6 +283,9 @@ func (s *Supervisor) flip(f reload.Flip) {
 		s.feed(reload.FlipLost{Order: f.Order})
 	} else {
 		s.feed(reload.Flipped{Order: f.Order})
+		if g := s.generation(f.Gen); g != nil {
+			g.wake() // nobody reads until it does
+		}
 	}
 	s.wakeAll()
 }

@@ -324,10 +324,15 @@ func (s *Supervisor) close() {
 func (s *Supervisor) wakeAll() {
 	for _, g := range s.gens {
 		if g != nil {
-			for _, fd := range g.wakes {
-				netio.Wake(fd)
-			}
+			g.wake()
 		}
+	}
+}
+
+// wake hastens every lane of g.
+func (g *generation) wake() {
+	for _, fd := range g.wakes {
+		netio.Wake(fd)
 	}
 }
 
