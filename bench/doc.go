@@ -1,15 +1,20 @@
-// Command bench measures what a query costs dnsapp, Knot DNS and NSD, side by
-// side, and writes a dated table.
+// Command bench measures dnsapp, and writes a dated table for each part:
 //
-// Method: one server at a time runs on processor 0, the generator on processor
-// 1, over loopback in a network namespace of their own. All serve the same zone
-// and are asked the same queries, a tenth of them for names that do not exist.
-// Rounds are interleaved (each round measures every server, in an order that
-// rotates), so that a change of the machine's speed meets all alike; the table
-// has medians.
+//   - peers: what a query costs it, Knot DNS and NSD, side by side;
+//   - dispatch: what it costs to know who serves a flow, and to give a datagram
+//     to another generation;
+//   - reload: what clients see of reloads under load.
+//
+// Method: the server runs on processor 0, the generator on processor 1, over
+// loopback in a network namespace of their own; in the part about reloads both
+// run on all of them. Rounds are interleaved (each round measures everything
+// that is compared, in an order that rotates), so that a change of the machine's
+// speed meets all alike; the tables have medians.
 //
 // The figure to compare is CPU per query: the time of all threads of all
 // processes of a server over the answers it gave. It holds the receive path of
 // the server's own loopback sends, which the kernel runs in their context, and it
 // holds also where the generator limits the rate.
+//
+//	go run ./bench -only dispatch,reload
 package main

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +24,29 @@ const (
 )
 
 type options struct {
-	dnsapp  string
-	rounds  int
-	names   int
-	length  time.Duration
-	rates   []int // queries/s; 0: as many as it answers
-	results string
+	dnsapp string // path; dnsappctl lies beside it
+	rounds int
+	names  int
+	length time.Duration
+	rates  []int // queries/s; 0: as many as it answers
+	rate   int   // queries/s while it reloads
+
+	forwardRate int // datagrams/s that are forwarded
+	reloads     int
+	results     string
+}
+
+// part is one thing to measure. It returns its table as Markdown.
+type part struct {
+	name   string
+	pinned bool // the generator to a processor of its own
+	run    func(o options, dir string) (string, error)
+}
+
+var parts = []part{
+	{"peers", true, benchPeers},
+	{"dispatch", true, benchDispatch},
+	{"reload", false, benchReload},
 }
 
 func main() {
@@ -48,11 +66,15 @@ func main() {
 
 func run() error {
 	var o options
-	rates := flag.String("rates", "0,20000,5000", "queries/s to measure at, by commas; 0: as many as the server answers")
-	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`")
+	only := flag.String("only", "", "`parts` to measure, by commas: peers, dispatch, reload (default: all)")
+	rates := flag.String("rates", "0,20000,5000", "queries/s to measure the peers at, by commas; 0: as many as the server answers")
+	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`, beside dnsappctl")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
 	flag.IntVar(&o.names, "names", 10_000, "names in the zone")
 	flag.DurationVar(&o.length, "for", 3*time.Second, "how long each measurement takes")
+	flag.IntVar(&o.rate, "rate", 30_000, "queries/s while it reloads")
+	flag.IntVar(&o.forwardRate, "forward-rate", 60_000, "datagrams/s that are forwarded")
+	flag.IntVar(&o.reloads, "reloads", 100, "reloads to measure")
 	flag.StringVar(&o.results, "results", "bench/results", "`folder` of the tables; empty: print only")
 	flag.Parse()
 	for r := range strings.SplitSeq(*rates, ",") {
@@ -62,20 +84,46 @@ func run() error {
 		}
 		o.rates = append(o.rates, n)
 	}
-	if o.rounds < 1 || o.names < 1 {
-		return errors.New("rounds and names must be positive")
+	if o.rounds < 1 || o.names < 1 || o.rate < 1 || o.forwardRate < 1 || o.reloads < 1 {
+		return errors.New("rounds, names, rate and reloads must be positive")
 	}
-	program, err := filepath.Abs(o.dnsapp)
+	chosen, err := choose(*only)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(program); err != nil {
+	if o.dnsapp, err = filepath.Abs(o.dnsapp); err != nil {
+		return err
+	}
+	if _, err := os.Stat(o.dnsapp); err != nil {
 		return fmt.Errorf("%w (make build)", err)
 	}
+	for _, p := range chosen {
+		if err := measurePart(p, o); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
 
-	var cpu unix.CPUSet
-	cpu.Set(generatorCPU)
-	if err := pinAll(&cpu); err != nil {
+// choose returns the parts in a list of names, all of them for none.
+func choose(list string) ([]part, error) {
+	if list == "" {
+		return parts, nil
+	}
+	var chosen []part
+	for name := range strings.SplitSeq(list, ",") {
+		at := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("there is no part %q, but peers, dispatch and reload", name)
+		}
+		chosen = append(chosen, parts[at])
+	}
+	return chosen, nil
+}
+
+// measurePart measures one part in a folder of its own, and keeps its table.
+func measurePart(p part, o options) error {
+	if err := pin(p.pinned); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "dnsapp-bench-")
@@ -86,33 +134,16 @@ func run() error {
 	if err := os.Chmod(dir, 0o755); err != nil { // workers run as another user
 		return err
 	}
-	zone, queries := workload(o.names)
-	if err := os.WriteFile(filepath.Join(dir, "example.com.zone"), []byte(zone), 0o644); err != nil {
+	when := time.Now()
+	text, err := p.run(o, dir)
+	if err != nil {
 		return err
 	}
-	t := newTable(o)
-	peers := []peer{knot(), nsd(), dnsapp(program)}
-	for _, p := range peers {
-		if _, err := exec.LookPath(p.program); err != nil {
-			return fmt.Errorf("%w (bench/deps.sh knot nsd installs it)", err)
-		}
-		t.versions[p.name] = p.version()
-	}
-	for round := range o.rounds {
-		for i := range peers {
-			p := peers[(i+round)%len(peers)]
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, o.rounds, p.name)
-			if err := measure(p, dir, o, queries, t); err != nil {
-				return fmt.Errorf("measuring %s: %w", p.name, err)
-			}
-		}
-	}
-	text := t.String()
 	fmt.Print(text)
 	if o.results == "" {
 		return nil
 	}
-	file := filepath.Join(o.results, t.when.Format("2006-01-02-1504")+".md")
+	file := filepath.Join(o.results, when.Format("2006-01-02-1504")+"-"+p.name+".md")
 	if err := os.MkdirAll(o.results, 0o755); err != nil {
 		return err
 	}
@@ -123,8 +154,41 @@ func run() error {
 	return nil
 }
 
-// pinAll pins every thread of this process, and so those it starts, to cpu.
-func pinAll(cpu *unix.CPUSet) error {
+// benchPeers measures what a query costs dnsapp and others.
+func benchPeers(o options, dir string) (string, error) {
+	zone, queries := workload(o.names)
+	if err := os.WriteFile(filepath.Join(dir, "example.com.zone"), []byte(zone), 0o644); err != nil {
+		return "", err
+	}
+	t := newTable(o)
+	peers := []peer{knot(), nsd(), dnsapp(o.dnsapp)}
+	for _, p := range peers {
+		if _, err := exec.LookPath(p.program); err != nil {
+			return "", fmt.Errorf("%w (bench/deps.sh knot nsd installs it)", err)
+		}
+		t.versions[p.name] = p.version()
+	}
+	for round := range o.rounds {
+		for i := range peers {
+			p := peers[(i+round)%len(peers)]
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, o.rounds, p.name)
+			if err := measure(p, dir, o, queries, t); err != nil {
+				return "", fmt.Errorf("measuring %s: %w", p.name, err)
+			}
+		}
+	}
+	return t.String(), nil
+}
+
+// pin pins every thread of this process, and so those it starts, to the
+// generator's processor, or lets them run on any.
+func pin(pinned bool) error {
+	var cpu unix.CPUSet
+	if pinned {
+		cpu.Set(generatorCPU)
+	} else {
+		cpu.Fill()
+	}
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -134,8 +198,8 @@ func pinAll(cpu *unix.CPUSet) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(tid, cpu); err != nil {
-			return fmt.Errorf("pinning to processor %d: %w", generatorCPU, err)
+		if err := unix.SchedSetaffinity(tid, &cpu); err != nil {
+			return fmt.Errorf("pinning the generator: %w", err)
 		}
 	}
 	return nil

@@ -28,6 +28,8 @@ type peer struct {
 	config  func(dir string) string
 	args    func(config string) []string
 	version func() string
+
+	unpinned bool // it runs on all processors
 }
 
 func knot() peer {
@@ -150,7 +152,11 @@ func start(p peer, dir string) (*running, error) {
 		return nil, err
 	}
 	defer log.Close()
-	r.cmd = exec.Command("taskset", append([]string{"-c", strconv.Itoa(serverCPU), p.program}, p.args(config)...)...)
+	args := append([]string{"-c", strconv.Itoa(serverCPU), p.program}, p.args(config)...)
+	if p.unpinned {
+		args[1] = fmt.Sprintf("0-%d", processors()-1)
+	}
+	r.cmd = exec.Command("taskset", args...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	if err := r.cmd.Start(); err != nil {
 		return nil, err

@@ -42,17 +42,22 @@ const busy = 0.7
 // reference is the server that the ratios are against.
 const reference = "Knot DNS"
 
+// heading begins a table: what it is of, when and on what it was measured, and
+// what else the machine did.
+func heading(b *strings.Builder, title string, when time.Time, before float64) {
+	fmt.Fprintf(b, "# %s, %s\n\n%s. Load average before: %.1f.\n\n", title, when.Format("2006-01-02 15:04"), machine(), before)
+	if before > busy {
+		b.WriteString("**The machine was busy with other things: these figures are no measure.**\n\n")
+	}
+}
+
 // String returns the table as Markdown.
 func (t *table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# CPU per query, %s\n\n", t.when.Format("2006-01-02 15:04"))
+	heading(&b, "CPU per query", t.when, t.load)
 	fmt.Fprintf(&b, "UDP over loopback, %d names, a tenth of the queries for names that do not exist; server on processor %d, generator on %d;\n",
 		t.o.names, serverCPU, generatorCPU)
-	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses). %s.\n", t.o.rounds, t.o.length, machine())
-	fmt.Fprintf(&b, "Load average before: %.1f.\n\n", t.load)
-	if t.load > busy {
-		b.WriteString("**The machine was busy with other things: these figures are no measure.**\n\n")
-	}
+	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses).\n\n", t.o.rounds, t.o.length)
 	for _, s := range t.order {
 		fmt.Fprintf(&b, "* %s: %s\n", s, t.versions[s])
 	}

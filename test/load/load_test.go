@@ -3,6 +3,7 @@ package load
 import (
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -286,37 +287,78 @@ func TestHistogram(t *testing.T) {
 	}
 	h.Add(-1)
 	h.Add(1<<63 - 1)
+	earlier := h
+	h.Add(time.Second)
+	h.Add(time.Second)
+	if d := h.Since(&earlier); d.Count() != 2 || d.Quantile(0) < time.Second {
+		t.Errorf("%d durations from %v on were added since", d.Count(), d.Quantile(0))
+	}
 	if h.Quantile(1) < 1<<62 {
 		t.Errorf("the longest duration reads %v", h.Quantile(1))
 	}
 }
 
-// A closed-loop run counts what is answered, what is wrong and what is lost.
+// A closed-loop run counts what is answered, what is wrong and what is lost, with
+// one flow for each socket and with many.
 func TestSaturation(t *testing.T) {
-	target := serveUDP(t, "127.0.0.1", func(n int, q []byte) [][]byte {
-		switch {
-		case n == 500:
-			return nil
-		case n%100 == 99:
-			return answers(NXDomain)(n, q)
+	for _, flows := range []int{0, 3} {
+		target := serveUDP(t, "127.0.0.1", func(n int, q []byte) [][]byte {
+			switch {
+			case n == 500:
+				return nil
+			case n%100 == 99:
+				return answers(NXDomain)(n, q)
+			}
+			return answers(NoError)(n, q)
+		})
+		var began, ended bool
+		r, err := Saturation{
+			Target: target, Sockets: 2, Queries: []Query{{Name: "a.example", Type: 1}, {Name: "b.example", Type: 1}}, Flows: flows,
+			Length: 10 * lostAfter, Begin: func() { began = true }, End: func() { ended = true },
+		}.Run()
+		if err != nil {
+			t.Fatal(err)
 		}
-		return answers(NoError)(n, q)
+		if !began || !ended || r.Answered < 500 || r.Elapsed < 10*lostAfter {
+			t.Errorf("%d flows: %+v, began %v, ended %v", flows, r, began, ended)
+		}
+		if low, high := r.Answered/100-2, r.Answered/100+2; r.Wrong < low || r.Wrong > high {
+			t.Errorf("%d flows: %d wrong answers of %d, want one in a hundred", flows, r.Wrong, r.Answered)
+		}
+		if r.Lost != 1 {
+			t.Errorf("%d flows: %d queries lost, want 1", flows, r.Lost)
+		}
+	}
+	if _, err := (Saturation{Flows: MaxFlows + 1}).Run(); err == nil {
+		t.Error("more flows than there are addresses were accepted")
+	}
+}
+
+// The flows of a closed-loop run come from as many addresses, in turn.
+func TestSaturationSources(t *testing.T) {
+	const flows = 300
+	var mu sync.Mutex
+	asked := map[netip.AddrPort]int{}
+	target := serveClients(t, "127.0.0.1", func(_ int, client netip.AddrPort, q []byte) [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[client]++
+		return answers(NoError)(0, q)
 	})
-	var began, ended bool
 	r, err := Saturation{
-		Target: target, Sockets: 2, Queries: []Query{{Name: "a.example", Type: 1}, {Name: "b.example", Type: 1}},
-		Length: 10 * lostAfter, Begin: func() { began = true }, End: func() { ended = true },
+		Target: target, Sockets: 1, Queries: []Query{{Name: "a.example", Type: 1}}, Flows: flows,
+		Length: 10 * lostAfter, Begin: func() {}, End: func() {},
 	}.Run()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !began || !ended || r.Answered < 500 || r.Elapsed < 10*lostAfter {
-		t.Errorf("%+v, began %v, ended %v", r, began, ended)
+	mu.Lock()
+	defer mu.Unlock()
+	low, high := r.Answered, uint64(0)
+	for _, n := range asked {
+		low, high = min(low, uint64(n)), max(high, uint64(n))
 	}
-	if low, high := r.Answered/100-2, r.Answered/100+2; r.Wrong < low || r.Wrong > high {
-		t.Errorf("%d wrong answers of %d, want one in a hundred", r.Wrong, r.Answered)
-	}
-	if r.Lost != 1 {
-		t.Errorf("%d queries lost, want 1", r.Lost)
+	if len(asked) != flows || high-low > 1 {
+		t.Errorf("%d clients have asked between %d and %d times, want %d in turn", len(asked), low, high, flows)
 	}
 }

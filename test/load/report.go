@@ -211,6 +211,14 @@ func (h *Histogram) Merge(o *Histogram) {
 	}
 }
 
+// Since returns what was added to h after earlier was a copy of it.
+func (h *Histogram) Since(earlier *Histogram) (d Histogram) {
+	for i, n := range h.n {
+		d.n[i] = n - earlier.n[i]
+	}
+	return d
+}
+
 // Count is how many durations were added.
 func (h *Histogram) Count() (n uint64) {
 	for _, c := range h.n {

@@ -16,8 +16,15 @@ type Saturation struct {
 	Target  netip.AddrPort
 	Sockets int // each with a batch of 64 queries on its way
 	Queries []Query
-	Warmup  time.Duration // not counted
-	Length  time.Duration // counted
+
+	// Flows is how many source addresses of 127.0.0.0/8 take turns: so many flows
+	// for each socket, as far as the server can tell. 0 leaves each socket its own
+	// address. More than it can ask within a flow's life make every query the first
+	// of a flow, as random source ports do. Valid iff Target is IPv4 on loopback.
+	Flows int
+
+	Warmup time.Duration // not counted
+	Length time.Duration // counted
 
 	// Begin and End are called at the bounds of the counted time.
 	Begin, End func()
@@ -35,9 +42,24 @@ type Saturated struct {
 // answer must have come, and so soon that losses do not leave a server idle.
 const lostAfter = 30 * time.Millisecond
 
+// manyFrom has the source addresses of the flows of one socket.
+var manyFrom = netip.MustParsePrefix("127.64.0.0/10")
+
+// MaxFlows is how many flows a socket can have.
+const MaxFlows = 1<<22 - 2
+
+// nthOf4 returns address n of p, which must be IPv4 and have it, from 1 on.
+func nthOf4(p netip.Prefix, n int) [4]byte {
+	b := p.Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n)+1)
+	return b
+}
+
 // lane is one socket of a closed-loop run.
 type lane struct {
 	fd       int
+	flows    int
+	flow     int // the next one
 	next     int // query
 	inFlight int
 	sentAt   time.Time // of the last batch
@@ -46,6 +68,7 @@ type lane struct {
 	txIov    [batchSize]unix.Iovec
 	rxIov    [batchSize]unix.Iovec
 	txBuf    [batchSize][512]byte
+	control  [batchSize][]byte // chooses the source address; valid iff flows > 0
 	rxBuf    [batchSize][maxDatagram]byte
 }
 
@@ -62,6 +85,9 @@ type saturationSlot struct {
 // An answer must have the ID and the rcode of its query; this is a measurement
 // of speed, and the rest is for the tests.
 func (c Saturation) Run() (Saturated, error) {
+	if c.Flows < 0 || c.Flows > MaxFlows {
+		return Saturated{}, fmt.Errorf("saturating: %d flows for each socket, at most %d can be had", c.Flows, MaxFlows)
+	}
 	wires := make([][]byte, len(c.Queries))
 	for i, q := range c.Queries {
 		var err error
@@ -71,7 +97,7 @@ func (c Saturation) Run() (Saturated, error) {
 	}
 	lanes := make([]*lane, c.Sockets)
 	for i := range lanes {
-		l, err := newLane(c.Target)
+		l, err := newLane(c.Target, c.Flows)
 		if err != nil {
 			return Saturated{}, err
 		}
@@ -108,21 +134,31 @@ func (c Saturation) Run() (Saturated, error) {
 	}
 }
 
-func newLane(target netip.AddrPort) (*lane, error) {
+func newLane(target netip.AddrPort, flows int) (*lane, error) {
 	fd, err := openSocket(target.Addr())
 	if err != nil {
 		return nil, err
 	}
-	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(target.Port()), Addr: target.Addr().As16()}
-	if target.Addr().Is4() {
-		to = &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
+	l := &lane{fd: fd, flows: flows}
+	if flows == 0 {
+		var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(target.Port()), Addr: target.Addr().As16()}
+		if target.Addr().Is4() {
+			to = &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
+		}
+		if err := unix.Connect(fd, to); err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("connecting a load socket: %w", err)
+		}
 	}
-	if err := unix.Connect(fd, to); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("connecting a load socket: %w", err)
-	}
-	l := &lane{fd: fd}
 	for i := range batchSize {
+		if flows > 0 { // a connected socket has one address
+			name := sockaddr(target)
+			h := &l.tx[i].hdr
+			h.Name, h.Namelen = &name[0], uint32(len(name))
+			l.control[i] = sourceControl(manyFrom.Addr())
+			h.Control = &l.control[i][0]
+			h.SetControllen(len(l.control[i]))
+		}
 		l.rxIov[i].Base = &l.rxBuf[i][0]
 		l.rxIov[i].SetLen(maxDatagram)
 		l.rx[i].hdr.Iov, l.rx[i].hdr.Iovlen = &l.rxIov[i], 1
@@ -150,6 +186,13 @@ func (l *lane) refill(wires [][]byte, now time.Time, total *Saturated) error {
 		size := copy(l.txBuf[n][:], wires[l.next])
 		binary.BigEndian.PutUint16(l.txBuf[n][:], s.id)
 		l.txIov[n].SetLen(size)
+		if l.flows > 0 {
+			from := nthOf4(manyFrom, l.flow)
+			copy(l.control[n][cmsgHeader+4:], from[:]) // as in sourceControl
+			if l.flow++; l.flow == l.flows {
+				l.flow = 0
+			}
+		}
 		if l.next++; l.next == len(wires) {
 			l.next = 0
 		}

@@ -33,6 +33,12 @@ func answers(rcode uint16) reply {
 // serveUDP runs a server on a free port of address until the test ends.
 func serveUDP(t *testing.T, address string, answer reply) netip.AddrPort {
 	t.Helper()
+	return serveClients(t, address, func(n int, _ netip.AddrPort, request []byte) [][]byte { return answer(n, request) })
+}
+
+// serveClients is serveUDP for a server that looks at who asks.
+func serveClients(t *testing.T, address string, answer func(n int, client netip.AddrPort, request []byte) [][]byte) netip.AddrPort {
+	t.Helper()
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0)))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +59,7 @@ func serveUDP(t *testing.T, address string, answer reply) netip.AddrPort {
 				t.Error(err)
 				return
 			}
-			for _, a := range answer(n, buf[:size]) {
+			for _, a := range answer(n, from, buf[:size]) {
 				if _, err := pc.WriteToUDPAddrPort(a, from); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)
 				}

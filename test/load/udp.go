@@ -174,7 +174,7 @@ func (g *UDP) addresses(target netip.Addr) func(n int) netip.Addr {
 		}
 	}
 	if target.Is4() && target.IsLoopback() {
-		return func(n int) netip.Addr { return nth(netip.MustParsePrefix("127.64.0.0/10"), n+1) }
+		return func(n int) netip.Addr { return nth(manyFrom, n+1) }
 	}
 	return nil
 }
