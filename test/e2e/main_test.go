@@ -21,8 +21,9 @@ var suite struct {
 	temporary []string // folders to remove at the end
 }
 
-// soak has tests run their long form.
-var soak = flag.Bool("soak", false, "run the long form of tests: some minutes each")
+// soak has tests run their long form. Tests of load then make as much as the
+// machine can, and judge times: it must have nothing else to do.
+var soak = flag.Bool("soak", false, "run the long form of tests, at full load: some minutes each")
 
 // clients6 is the prefix that IPv6 flows come from.
 var clients6 = netip.MustParsePrefix("fd64::/64")

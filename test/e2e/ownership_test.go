@@ -12,13 +12,30 @@ import (
 
 const (
 	ownershipIdle   = 2 * time.Second // reload.udp_idle of the tests
-	oldFlows        = 2000
-	newFlows        = 500
-	ownershipRate   = 20_000 // packets/s, old and new flows together
-	oldRate         = ownershipRate * 4 / 5
-	overlap         = 6000 // new packets, 1.5 s of them, while old and new flows are served side by side
 	ownershipRounds = 3
 )
+
+// scale is how much load the tests of ownership make.
+type scale struct {
+	old, fresh int // flows from before a reload and from after it
+	rate       int // packets/s, old and new flows together
+}
+
+// freshRate is the rate of the new flows alone.
+func (c scale) freshRate() int { return c.rate / 5 }
+
+// overlap is how many packets new flows have had when old and new ones have been
+// served side by side for 1.5 s.
+func (c scale) overlap() uint64 { return uint64(c.freshRate() * 3 / 2) }
+
+// owning is that scale: what a busy machine can do beside other things, or all of
+// it with -soak.
+func owning() scale {
+	if *soak {
+		return scale{old: 5000, fresh: 1250, rate: 50_000}
+	}
+	return scale{old: 2000, fresh: 500, rate: 20_000}
+}
 
 // identify starts identify flows of both families.
 func identify(t *testing.T, flows, rate int) *load.UDP {
@@ -56,15 +73,17 @@ func (a *account) add(r load.Report, epoch uint32) {
 // of the next: a generation must know its flows from their first packet.
 func ownership(s *server, a *account, each func(r control.ReloadReport, afterLast time.Duration)) {
 	s.t.Helper()
-	old := []*load.UDP{identify(s.t, oldFlows, oldRate)}
-	awaitAnswers(s.t, old[0], oldFlows)
+	c := owning()
+	oldRate := c.rate - c.freshRate()
+	old := []*load.UDP{identify(s.t, c.old, oldRate)}
+	awaitAnswers(s.t, old[0], uint64(c.old))
 	for round := range ownershipRounds {
 		before := s.epoch()
 		r := s.startReload()
 		r.awaitCommit()
 		after := s.epoch()
-		fresh := identify(s.t, newFlows, ownershipRate-oldRate)
-		awaitAnswers(s.t, fresh, overlap)
+		fresh := identify(s.t, c.fresh, c.freshRate())
+		awaitAnswers(s.t, fresh, c.overlap())
 		var last time.Time
 		for _, g := range old {
 			report := g.Stop(time.Second)
@@ -78,8 +97,8 @@ func ownership(s *server, a *account, each func(r control.ReloadReport, afterLas
 		// The next round's old flows: these new ones, and others beside them.
 		old = []*load.UDP{fresh}
 		if round < ownershipRounds-1 {
-			more := identify(s.t, oldFlows-newFlows, oldRate-(ownershipRate-oldRate))
-			awaitAnswers(s.t, more, oldFlows-newFlows)
+			more := identify(s.t, c.old-c.fresh, oldRate-c.freshRate())
+			awaitAnswers(s.t, more, uint64(c.old-c.fresh))
 			old = append(old, more)
 			continue
 		}
@@ -90,8 +109,8 @@ func ownership(s *server, a *account, each func(r control.ReloadReport, afterLas
 }
 
 // Flows stay with the generation that began them, to the last packet, and new
-// ones belong to the new generation, over three reloads at 20k packets/s; a
-// reload ends within udp_idle + 1 s of the last packet of an old flow.
+// ones belong to the new generation, over three reloads at 20k packets/s (50k with
+// -soak); a reload ends within udp_idle + 1 s of the last packet of an old flow.
 func TestOwnership(t *testing.T) {
 	s := start(t, settings{workers: 2, reload: "{udp_idle: 2s}"}.yaml(), zoneFiles())
 	first := s.epoch()
