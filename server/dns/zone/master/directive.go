@@ -106,7 +106,7 @@ func (p *parser) include() bool {
 	sub := parser{
 		scanner: scanner{data: data, line: 1}, h: p.h, file: file, path: name, level: p.level + 1,
 		origin: origin, owner: append([]byte(nil), p.owner...), moved: moved,
-		ttl: p.ttl, hasTTL: p.hasTTL, dollar: p.dollar, rdata: p.rdata,
+		ttl: p.ttl, hasTTL: p.hasTTL, dollar: p.dollar, rdata: p.rdata, cut: p.cut,
 	}
 	sub.parse()
 	p.rdata, p.err = sub.rdata, sub.err

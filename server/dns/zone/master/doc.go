@@ -9,6 +9,9 @@
 //	bytes -> scanner (tokens of a logical line) -> parser (owner, TTL, class,
 //	type, $ directives) -> RDATA by a table of fields for each type -> Record
 //
+// A large file is read on several processors (pieces.go); what is handed out, and
+// in which order, is the same.
+//
 // It understands $ORIGIN, $TTL (RFC 2308 4), $INCLUDE, $GENERATE (as BIND), the
 // types of the IANA registry, TYPEnnn and CLASSnnn and \# (RFC 3597), and
 // SVCB parameters (RFC 9460). Nothing is allocated for a record of the common

@@ -19,13 +19,20 @@ type parser struct {
 	path  string
 	level int // includes around this file
 
-	origin []byte
-	owner  []byte // of the last record; empty: none yet
-	moved  bool   // the origin changed since an owner was stated
+	origin   []byte
+	owner    []byte // of the last record; empty: none yet
+	ownOwner bool   // it was stated since the start
+	moved    bool   // the origin changed since an owner was stated
 
 	ttl    uint32 // of $TTL, else of the last record with a TTL
 	hasTTL bool
 	dollar bool // $TTL was given
+	ownTTL bool // ttl was stated since the start
+
+	cut        cutting
+	ahead      bool // this reads a piece ahead, and ends before a directive
+	needsOwner bool // a record took its owner from before the start
+	needsTTL   bool // a record took its TTL from before the start
 
 	rdata   []byte
 	rec     Record
@@ -40,7 +47,11 @@ type parser struct {
 // what is wrong with the text goes to Errorf.
 func Parse(data []byte, path string, origin []byte, h *Handler) error {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
-	p := parser{scanner: scanner{data: data, line: 1}, h: h, path: path, origin: origin}
+	return parse(data, path, origin, h, cuts())
+}
+
+func parse(data []byte, path string, origin []byte, h *Handler, cut cutting) error {
+	p := parser{scanner: scanner{data: data, line: 1}, h: h, path: path, origin: origin, cut: cut}
 	p.rdata = make([]byte, 0, 512)
 	p.parse()
 	return p.err
@@ -53,9 +64,12 @@ func (p *parser) errorf(format string, args ...any) bool {
 	return false
 }
 
-// parse reads the file to its end.
-func (p *parser) parse() {
-	for p.err == nil && !p.stop && p.scanner.pos < len(p.data) {
+// parseTo reads all entries that start before end.
+func (p *parser) parseTo(end int) {
+	for p.going() && p.scanner.pos < end {
+		if p.ahead && p.data[p.scanner.pos] == '$' {
+			return
+		}
 		line := p.line
 		if p.logicalLine() {
 			p.endLine()
@@ -91,6 +105,7 @@ func (p *parser) logicalLine() bool {
 		if !p.next() {
 			return p.fault == ""
 		}
+		p.needsOwner = p.needsOwner || !p.ownOwner
 		if len(p.owner) == 0 {
 			return p.errorf("record without an owner, and there is none before it")
 		}
@@ -106,7 +121,7 @@ func (p *parser) logicalLine() bool {
 			return p.errorf("quote in an owner name")
 		}
 		owner, err := appendName(p.owner[:0], p.tok, p.origin)
-		p.owner, p.moved = owner, false
+		p.owner, p.ownOwner, p.moved = owner, true, false
 		if err != nil {
 			return p.errorf("owner: %v", err)
 		}
@@ -162,8 +177,9 @@ func (p *parser) record() bool {
 	if !p.readRData(typ) {
 		return false
 	}
+	p.needsTTL = p.needsTTL || !hasTTL && !p.ownTTL
 	if hasTTL && !p.dollar {
-		p.ttl, p.hasTTL = ttl, true // RFC 1035: the last stated one holds on
+		p.ttl, p.hasTTL, p.ownTTL = ttl, true, true // RFC 1035: the last stated one holds on
 	}
 	if !hasTTL && !p.hasTTL {
 		if typ.code != wire.TypeSOA {
@@ -171,7 +187,7 @@ func (p *parser) record() bool {
 		}
 		n := len(p.rdata)
 		ttl = be32(p.rdata[n-4:])
-		p.ttl, p.hasTTL = ttl, true
+		p.ttl, p.hasTTL, p.ownTTL = ttl, true, true
 		p.h.Warnf(p.rec.Pos, "no TTL: MINIMUM of the SOA record is used")
 	}
 	p.rec.Owner, p.rec.Type, p.rec.TTL, p.rec.RData = p.owner, typ.code, ttl, p.rdata

@@ -28,4 +28,7 @@ type Handler struct {
 	// Open returns the content of a file that is included and its number for
 	// Pos. nil refuses $INCLUDE.
 	Open func(path string) (data []byte, file uint16, err error)
+	// Done, if it is there, is told from time to time that the first octets of a
+	// large file will not be looked at again.
+	Done func(file uint16, octets int)
 }

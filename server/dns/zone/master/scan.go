@@ -116,7 +116,9 @@ func (s *scanner) quotedToken() bool {
 	for i := start; i < len(d); i++ {
 		switch d[i] {
 		case '\\':
-			i++
+			if i++; i < len(d) && d[i] == '\n' {
+				s.line++
+			}
 		case '\n':
 			if s.depth == 0 {
 				s.pos = i
