@@ -14,33 +14,40 @@ import (
 
 // builder collects the records of one zone and turns them into an image. It
 // works on indices into a few large slices, so that a million records are a
-// dozen allocations.
+// dozen allocations. The order of nodes is that of their names, and of what is
+// theirs in order; so an image is written, and what went into it given back,
+// from the start to the end of each slice.
 type builder struct {
 	origin wire.Name
 	diags  *diagnostics
 
-	nodes []buildNode
-	names []byte   // of nodes, lower-cased wire form
-	table []uint64 // open addressing: upper half of the hash, node index + 1
-	rrs   []buildRR
-	rdata []byte
-	wild  map[int32]int32 // nodes with a child "*", and that
+	nodes  []buildNode
+	names  []byte   // of nodes, lower-cased wire form without the origin
+	table  []uint64 // open addressing: upper half of the hash, node index + 1
+	probes int      // longest probe sequence of table
+	rrs    []buildRR
+	rdata  []byte
+	wild   map[int32]int32 // nodes with a child "*", and that
 
 	scratch   wire.Name
-	lastOwner int32 // the node of the last record; -1: none
+	full      []byte // what name returned last
+	lastOwner int32  // the node of the last record; -1: none
 	lastName  []byte
 
-	order   []int32 // indices of rrs, grouped by node and type: see finish
+	order   []int32 // indices of rrs, grouped by node and type. Valid after finish
 	records int
+
+	layout // Valid after plan
+
+	large bool // it is worth to have the memory below outside of the Go heap
+	mem   struct{ nodes, names, table, rrs, rdata, order, refs, targets reserve }
 }
 
 type buildNode struct {
 	hash    uint64
 	name    uint32 // offset in names
-	ref     Ref
-	parent  int32 // -1: the apex
-	first   int32 // before finish the list of rrs, newest first, -1: none; then order[first : first+count]
-	count   int32 // Valid after finish
+	parent  int32  // -1: the apex. After finish, of a hidden node, what covers it
+	first   int32  // before finish the list of rrs, newest first, -1: none; then where its part of order starts
 	nameLen uint8
 	flags   uint8
 	known   bool // flags are final
@@ -57,36 +64,67 @@ type buildRR struct {
 
 // newBuilder returns a builder with room for records records of together octets
 // octets of text. Room that is not used costs address space, not memory.
-func newBuilder(origin []byte, diags *diagnostics, records, octets int) *builder {
-	b := &builder{diags: diags, lastOwner: -1, wild: map[int32]int32{}}
+func newBuilder(origin []byte, diags *diagnostics, records, octets int, large bool) *builder {
+	b := &builder{diags: diags, lastOwner: -1, wild: map[int32]int32{}, probes: 1, large: large}
 	b.origin.SetLower(origin)
-	b.rrs = make([]buildRR, 0, records)
-	b.rdata = make([]byte, 0, octets/4+64)
-	b.names = make([]byte, 0, octets+wire.MaxName)
-	b.nodes = make([]buildNode, 0, records+1)
-	b.table = make([]uint64, 1<<bits.Len(uint(records+records/2)+1))
+	b.rrs = room[buildRR](&b.mem.rrs, records, b.large)
+	data := octets/4 + 64
+	if large {
+		data = 2 * octets
+	}
+	b.rdata = room[byte](&b.mem.rdata, data, b.large)
+	b.names = room[byte](&b.mem.names, octets+wire.MaxName, b.large)
+	b.nodes = room[buildNode](&b.mem.nodes, records+1, b.large)
+	slots := max(slotsFor(records), 4) // one must stay free
+	b.table = room[uint64](&b.mem.table, slots, b.large)[:slots]
 	b.scratch = b.origin
 	b.node(0)
 	return b
 }
 
-func (b *builder) name(n *buildNode) []byte { return b.names[n.name : n.name+uint32(n.nameLen)] }
+// free gives the builder's memory back.
+func (b *builder) free() {
+	for _, r := range []*reserve{
+		&b.mem.nodes, &b.mem.names, &b.mem.table, &b.mem.rrs, &b.mem.rdata, &b.mem.order, &b.mem.refs, &b.mem.targets,
+	} {
+		r.free()
+	}
+	*b = builder{}
+}
 
-// index returns the index of n in nodes.
-func (b *builder) index(n *buildNode) int32 {
-	i, _ := b.lookup(n.hash, b.name(n))
-	return i
+// slotsFor returns how many slots an image has for this many nodes.
+func slotsFor(nodes int) int { return 1 << bits.Len(uint(nodes+nodes/2)) }
+
+// name returns the name of n. It is valid until the next call.
+func (b *builder) name(n *buildNode) []byte {
+	b.full = append(append(b.full[:0], b.relative(n)...), b.origin.Bytes()...)
+	return b.full
+}
+
+// relative returns the name of n without the origin.
+func (b *builder) relative(n *buildNode) []byte {
+	return b.names[n.name : int(n.name)+int(n.nameLen)-b.origin.Len()]
+}
+
+// list returns the indices of the records of node i. Valid after finish.
+func (b *builder) list(i int32) []int32 {
+	end := int32(len(b.order))
+	if int(i)+1 < len(b.nodes) {
+		end = b.nodes[i+1].first
+	}
+	return b.order[b.nodes[i].first:end]
 }
 
 func (b *builder) rd(r *buildRR) []byte { return b.rdata[r.off : r.off+uint32(r.size)] }
 
-// lookup returns the node with this hash and name, or -1 and its place in the
-// table.
+// lookup returns the node with this hash and name, which is at or below the
+// origin, or -1 and its place in the table.
 func (b *builder) lookup(hash uint64, name []byte) (node int32, slot int) {
+	name = name[:len(name)-b.origin.Len()]
 	mask := len(b.table) - 1
 	for slot = int(hash) & mask; b.table[slot] != 0; slot = (slot + 1) & mask {
 		if e := b.table[slot]; e>>32 == hash>>32 {
-			if i := int32(uint32(e) - 1); bytes.Equal(b.name(&b.nodes[i]), name) {
+			if i := int32(uint32(e) - 1); bytes.Equal(b.relative(&b.nodes[i]), name) {
 				return i, slot
 			}
 		}
@@ -103,13 +141,13 @@ func (b *builder) node(i int) int32 {
 		return at
 	}
 	if 4*len(b.nodes) >= 3*len(b.table) {
-		b.grow()
+		b.rehash(2 * len(b.table))
 		_, slot = b.lookup(hash, name)
 	}
 	at = int32(len(b.nodes))
-	b.table[slot] = hash>>32<<32 | uint64(at+1)
+	b.enter(slot, hash, at)
 	b.nodes = append(b.nodes, buildNode{hash: hash, name: uint32(len(b.names)), nameLen: uint8(len(name)), parent: -1, first: -1})
-	b.names = append(b.names, name...)
+	b.names = append(b.names, name[:len(name)-b.origin.Len()]...)
 	if b.scratch.Labels()-i > b.origin.Labels() {
 		parent := b.node(i + 1)
 		b.nodes[at].parent = parent
@@ -120,16 +158,23 @@ func (b *builder) node(i int) int32 {
 	return at
 }
 
-func (b *builder) grow() {
-	b.table = make([]uint64, 2*len(b.table))
-	mask := len(b.table) - 1
+// enter puts node at into a slot of the table, the first free one for its hash.
+func (b *builder) enter(slot int, hash uint64, at int32) {
+	b.table[slot] = hash>>32<<32 | uint64(at+1)
+	b.probes = max(b.probes, (slot-int(hash))&(len(b.table)-1)+1)
+}
+
+// rehash makes the table one of this many slots.
+func (b *builder) rehash(slots int) {
+	b.mem.table.free()
+	b.table, b.probes = room[uint64](&b.mem.table, slots, b.large)[:slots], 1
 	for i := range b.nodes {
 		hash := b.nodes[i].hash
-		slot := int(hash) & mask
+		slot := int(hash) & (slots - 1)
 		for b.table[slot] != 0 {
-			slot = (slot + 1) & mask
+			slot = (slot + 1) & (slots - 1)
 		}
-		b.table[slot] = hash>>32<<32 | uint64(i+1)
+		b.enter(slot, hash, int32(i))
 	}
 }
 
@@ -172,7 +217,7 @@ func (b *builder) add(r *master.Record) error {
 // finish orders the records of every node by type, drops duplicates, and
 // settles what covers what.
 func (b *builder) finish() {
-	b.order = make([]int32, 0, len(b.rrs))
+	b.order = room[int32](&b.mem.order, len(b.rrs), b.large)
 	for i := range b.nodes {
 		n := &b.nodes[i]
 		head := n.first
@@ -185,9 +230,8 @@ func (b *builder) finish() {
 			list = b.sortNode(list)
 			b.order = b.order[:int(n.first)+len(list)]
 		}
-		n.count = int32(len(list))
-		b.records += len(list)
 	}
+	b.records = len(b.order)
 	for i := range b.nodes {
 		b.settle(int32(i))
 	}
@@ -257,14 +301,14 @@ func (b *builder) settle(i int32) {
 		p := &b.nodes[n.parent]
 		switch {
 		case p.flags&flagsHidden != 0:
-			n.flags = p.flags & flagsHidden
+			n.flags, n.parent = p.flags&flagsHidden, p.parent
 		case p.flags&flagCut != 0:
 			n.flags = flagBelow
 		case p.flags&flagDNAME != 0:
 			n.flags = flagUnder
 		}
 	}
-	for _, r := range b.order[n.first : n.first+n.count] {
+	for _, r := range b.list(i) {
 		switch t := b.rrs[r].typ; {
 		case t == wire.TypeNS && n.parent >= 0:
 			n.flags |= flagCut
@@ -276,17 +320,17 @@ func (b *builder) settle(i int32) {
 	}
 }
 
-// cover returns the topmost cut or DNAME above the hidden node n.
-func (b *builder) cover(n *buildNode) *buildNode {
-	for n.flags&flagsHidden != 0 {
-		n = &b.nodes[n.parent]
+// cover returns the topmost cut or DNAME above node i if it is hidden, else i.
+func (b *builder) cover(i int32) int32 {
+	if n := &b.nodes[i]; n.flags&flagsHidden != 0 {
+		return n.parent
 	}
-	return n
+	return i
 }
 
-// sets calls f for every RRset of node n, in ascending order of types.
-func (b *builder) sets(n *buildNode, f func(rrs []int32)) {
-	list := b.order[n.first : n.first+n.count]
+// sets calls f for every RRset of node i, in ascending order of types.
+func (b *builder) sets(i int32, f func(rrs []int32)) {
+	list := b.list(i)
 	for len(list) > 0 {
 		to := 1
 		for to < len(list) && b.rrs[list[to]].typ == b.rrs[list[0]].typ {

@@ -38,9 +38,8 @@ func (b *builder) checkRecord(r *master.Record, owner int32) bool {
 // check refuses a zone that cannot be served and warns about one that will
 // surprise. It runs after finish.
 func (b *builder) check() {
-	apex := &b.nodes[0]
 	hasSOA, hasNS := false, false
-	b.sets(apex, func(rrs []int32) {
+	b.sets(0, func(rrs []int32) {
 		first := &b.rrs[rrs[0]]
 		switch first.typ {
 		case wire.TypeSOA:
@@ -62,8 +61,8 @@ func (b *builder) check() {
 		b.diags.errorf(master.Pos{}, "no NS record at the apex %s", wire.Text(b.origin.Bytes()))
 	}
 	for i := range b.nodes {
-		b.checkNode(&b.nodes[i])
-		b.lint(&b.nodes[i])
+		b.checkNode(int32(i))
+		b.lint(int32(i))
 	}
 	if hasSOA && hasNS {
 		b.lintServers()
@@ -71,9 +70,10 @@ func (b *builder) check() {
 }
 
 // checkNode refuses combinations of types that no answer can be made of.
-func (b *builder) checkNode(n *buildNode) {
+func (b *builder) checkNode(i int32) {
+	n := &b.nodes[i]
 	var cname, dname, other, ns, ds *buildRR
-	b.sets(n, func(rrs []int32) {
+	b.sets(i, func(rrs []int32) {
 		first := &b.rrs[rrs[0]]
 		switch first.typ {
 		case wire.TypeCNAME:
@@ -118,9 +118,9 @@ func (b *builder) checkNode(n *buildNode) {
 	if ds != nil && apex {
 		b.diags.errorf(ds.pos, "DS at the apex (RFC 4035 2.4)")
 	}
-	if n.flags&flagUnder != 0 && n.count > 0 {
-		b.diags.warnf(b.rrs[b.order[n.first]].pos, "%s is below the DNAME %s: never served (RFC 6672 2.4)",
-			wire.Text(b.name(n)), wire.Text(b.name(b.cover(n))))
+	if list := b.list(i); n.flags&flagUnder != 0 && len(list) > 0 {
+		b.diags.warnf(b.rrs[list[0]].pos, "%s is below the DNAME %s: never served (RFC 6672 2.4)",
+			wire.Text(b.name(n)), wire.Text(b.name(&b.nodes[b.cover(i)])))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -116,17 +115,17 @@ func located(file string, line int, text string) string {
 // content of the zone, as opposed to reading its files.
 var ErrZone = errors.New("zone refused")
 
-// Compiled is a zone whose image can be written.
+// Compiled is a zone whose image can be written, once: what it is made of is
+// given back meanwhile.
 type Compiled struct {
-	b     *builder
-	key   Digest
-	slots int // octets
-	size  int // octets of the image
+	b    *builder
+	key  Digest
+	size int // octets of the image
 }
 
-// largeFile is the octets of a zone file from which on it is worth a garbage
-// collection to have its memory back.
-const largeFile = 16 << 20
+// largeFile is the octets of a zone file from which on its zone is built outside
+// of the Go heap.
+const largeFile = 4 << 20
 
 // Compile reads the zone with the given origin (presentation form) from a
 // master file (RFC 1035 5) and its includes. The Report is filled as far as it
@@ -145,19 +144,22 @@ func Compile(origin, file string) (c *Compiled, rep Report, err error) {
 
 	diags := &diagnostics{}
 	src := source{diags: diags}
+	defer src.free()
 	data, _, err := src.open(file)
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
 	defer func() { rep.Warnings, rep.WarningsDropped = diags.warnings, diags.dropped }()
-	b := newBuilder(o, diags, bytes.Count(data, []byte("\n"))+1, len(data))
+	b := newBuilder(o, diags, bytes.Count(data, []byte("\n"))+1, len(data), len(data) >= largeFile)
+	defer func() {
+		if err != nil {
+			b.free()
+		}
+	}()
 	err = master.Parse(data, file, o, &master.Handler{
-		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open,
+		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open, Done: src.done,
 	})
-	if len(data) > largeFile {
-		data = nil
-		debug.FreeOSMemory() // the text makes room for the image
-	}
+	src.free() // the text makes room for the image
 	rep.Deps = src.deps
 	rep.Key = keyOf(o, rep.Deps)
 	if err == nil && len(diags.errs) == 0 {
@@ -171,13 +173,12 @@ func Compile(origin, file string) (c *Compiled, rep Report, err error) {
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
-	slots, arena, err := b.layout()
-	if err != nil {
+	if err := b.plan(); err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
-	c = &Compiled{b: b, key: rep.Key, slots: slots, size: headerSize + slots + int(arena)}
+	c = &Compiled{b: b, key: rep.Key, size: headerSize + b.slots + b.arena}
 	rep.Size = c.size
-	b.sets(&b.nodes[0], func(rrs []int32) {
+	b.sets(0, func(rrs []int32) {
 		if r := &b.rrs[rrs[0]]; r.typ == wire.TypeSOA {
 			rep.Serial, _, _ = soaFields(b.rd(r))
 		}
@@ -191,7 +192,7 @@ func (c *Compiled) Size() int { return c.size }
 // Image returns the image in ordinary memory.
 func (c *Compiled) Image() ([]byte, error) {
 	dst := make([]byte, c.size)
-	return dst, c.b.encode(dst, c.slots, c.key)
+	return dst, c.b.encode(dst, c.key)
 }
 
 // Region returns a new region with the image, published and with its content
@@ -202,7 +203,7 @@ func (c *Compiled) Region(name string) (*shm.Region, error) {
 		return nil, fmt.Errorf("storing zone: %w", err)
 	}
 	r.Format(shm.KindZones, Layout)
-	if err := c.b.encode(shm.ViewSlice[byte](r, shm.HeaderSize, c.size), c.slots, c.key); err != nil {
+	if err := c.b.encode(shm.ViewSlice[byte](r, shm.HeaderSize, c.size), c.key); err != nil {
 		return nil, errors.Join(fmt.Errorf("storing zone: %w", err), r.Close())
 	}
 	r.Publish()
@@ -216,6 +217,22 @@ func (c *Compiled) Region(name string) (*shm.Region, error) {
 type source struct {
 	diags *diagnostics
 	deps  []Dep
+	texts map[uint16]*reserve // of large files
+}
+
+// done gives back the first octets of a file.
+func (s *source) done(file uint16, octets int) {
+	if r := s.texts[file]; r != nil {
+		r.giveBack(octets)
+	}
+}
+
+// free gives back all files.
+func (s *source) free() {
+	for _, r := range s.texts {
+		r.free()
+	}
+	clear(s.texts)
 }
 
 // open reads a whole file and records it as the next dependency, whose index is
@@ -224,9 +241,17 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 	if len(s.deps) > math.MaxUint16 {
 		return nil, 0, fmt.Errorf("reading %s: a zone of more than %d files", path, math.MaxUint16)
 	}
-	data, st, err := readFile(path)
+	var r reserve
+	data, st, err := readFile(path, &r)
 	if err != nil {
+		r.free()
 		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if r.mem != nil {
+		if s.texts == nil {
+			s.texts = make(map[uint16]*reserve)
+		}
+		s.texts[uint16(len(s.deps))] = &r
 	}
 	s.deps = append(s.deps, Dep{
 		Path: path, Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MtimeNs: st.Mtim.Nano(), SHA256: sha256.Sum256(data),
@@ -237,8 +262,8 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 
 // readFile returns the content of a file, and its status before it was read. It
 // takes the shortest way, without the runtime's preparations to wait for a file:
-// there may be hundreds of thousands of small ones.
-func readFile(path string) (data []byte, st unix.Stat_t, err error) {
+// there may be hundreds of thousands of small ones. A large one is read into r.
+func readFile(path string, r *reserve) (data []byte, st unix.Stat_t, err error) {
 	fd := -1
 	if err := retry(func() (err error) {
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -253,7 +278,7 @@ func readFile(path string) (data []byte, st unix.Stat_t, err error) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return nil, st, unix.EISDIR
 	}
-	data = make([]byte, 0, st.Size+1) // one more to see the end
+	data = room[byte](r, int(st.Size)+1, st.Size >= largeFile) // one more to see the end
 	for {
 		if len(data) == cap(data) { // a file that grew, or that says nothing of its size
 			data = append(data, 0)[:len(data)]

@@ -11,6 +11,10 @@
 //	        RRset: records in wire form as they go into an answer; positions of
 //	        their compression pointers; nodes with additional data
 //
+// A large zone is compiled outside of the Go heap: what has gone into the image is
+// given back while the rest of it is written, so that a compiler never needs much
+// more than the larger of the two.
+//
 // Every owner name of the zone has a node, and so has every empty non-terminal
 // (RFC 8020), so that one probe tells NODATA from NXDOMAIN. What is below a zone
 // cut or a DNAME points to it. An answer is copied from the image; only where

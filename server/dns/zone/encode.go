@@ -3,10 +3,8 @@ package zone
 import (
 	"encoding/binary"
 	"errors"
-	"math/bits"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/dnsapp/dnsapp/server/dns/wire"
 )
@@ -16,40 +14,13 @@ const (
 	maxRRset    = wire.MaxMessage - wire.HeaderSize - 5
 )
 
-// layout gives every node its Ref and returns the octets of slots and arena.
-func (b *builder) layout() (slots int, arena uint64, err error) {
-	e := encoder{builder: b, warn: true}
-	slots = 1 << bits.Len(uint(len(b.nodes)+len(b.nodes)/2))
-	arena = refUnit // Ref 0 means None
-	for i := range b.nodes {
-		n := &b.nodes[i]
-		if arena/refUnit > 1<<32-1 {
-			return 0, 0, errTooLarge
-		}
-		n.ref = Ref(arena / refUnit)
-		arena += uint64(pad(nodeName + int(n.nameLen)))
-		b.sets(n, func(rrs []int32) {
-			arena += uint64(e.setLen(n, rrs))
-		})
-	}
-	b.sets(&b.nodes[0], func(rrs []int32) { // the negative SOA follows
-		if b.rrs[rrs[0]].typ == wire.TypeSOA {
-			arena += uint64(e.setLen(&b.nodes[0], rrs))
-		}
-	})
-	if arena/refUnit > 1<<32-1 {
-		return 0, 0, errTooLarge
-	}
-	return slots * slotSize, arena, nil
-}
-
 // setLen returns the octets that an RRset takes in the arena.
-func (e *encoder) setLen(n *buildNode, rrs []int32) int {
+func (e *encoder) setLen(i int32, rrs []int32) int {
 	typ := e.rrs[rrs[0]].typ
 	size := recordFixed * len(rrs)
 	patches := 0
-	for _, i := range rrs {
-		r := &e.rrs[i]
+	for _, at := range rrs {
+		r := &e.rrs[at]
 		size += int(r.size)
 		for _, s := range compressible(typ, e.rd(r)) {
 			if at, ok := e.shared(typ, e.rd(r)[s.off:s.off+s.len]); ok {
@@ -58,7 +29,7 @@ func (e *encoder) setLen(n *buildNode, rrs []int32) int {
 			}
 		}
 	}
-	return pad(setWire+size+2*patches) + addSize*len(e.additional(n, rrs))
+	return pad(setWire+size+2*patches) + addSize*len(e.additional(i, rrs))
 }
 
 // shared returns where in name the part begins that a pointer into the origin
@@ -106,30 +77,25 @@ type buildAdd struct {
 }
 
 // additional returns the nodes whose data goes into the additional section with
-// the RRset, each node once. The list is valid until the next call.
-func (e *encoder) additional(n *buildNode, rrs []int32) []buildAdd {
+// the RRset of node i, each node once. The list is valid until the next call.
+func (e *encoder) additional(i int32, rrs []int32) []buildAdd {
 	typ := e.rrs[rrs[0]].typ
 	if !hasAdditional(typ) {
 		return nil
 	}
+	n := &e.nodes[i]
 	out := e.adds[:0]
-	for _, i := range rrs {
-		rd := e.rd(&e.rrs[i])
+	for _, at := range rrs {
+		rd := e.rd(&e.rrs[at])
 		span, kind, ok := additional(typ, rd)
 		if !ok {
 			continue
 		}
 		a := buildAdd{name: rd[span.off : span.off+span.len], kind: kind}
 		if span.len == 1 && (typ == wire.TypeSVCB || typ == wire.TypeHTTPS) && kind == AddAddresses {
-			// ServiceMode with TargetName ".": the owner itself (RFC 9460 2.5.2).
-			a.name, a.node = nil, e.index(n)
-		} else {
-			a.node = e.findNode(a.name, &e.scratch)
+			a.name = nil // ServiceMode with TargetName ".": the owner itself (RFC 9460 2.5.2)
 		}
-		if e.warn {
-			e.lintTarget(n, &e.rrs[i], a)
-		}
-		if a.node < 0 || e.nodes[a.node].count == 0 {
+		if a.node = e.target(i, &e.rrs[at], a.name); a.node < 0 {
 			continue
 		}
 		if typ == wire.TypeNS && n.flags&flagCut != 0 && e.isBelow(a.name, n) {
@@ -169,44 +135,47 @@ func sameName(a, b []byte) bool {
 // isBelow reports whether name is at or below the name of n.
 func (b *builder) isBelow(name []byte, n *buildNode) bool {
 	below := len(name) - int(n.nameLen)
-	return below >= 0 && equalFold(b.name(n), name[below:])
+	if below < 0 {
+		return false
+	}
+	relative := b.relative(n)
+	return equalFold(relative, name[below:below+len(relative)]) && equalFold(b.origin.Bytes(), name[below+len(relative):])
 }
 
 // errEncode says that layout and encode disagree: a bug.
 var errEncode = errors.New("zone image does not have the computed size")
 
-// encode writes the image into dst, which is zeroed and has the size that
-// layout computed.
-func (b *builder) encode(dst []byte, slots int, key Digest) error {
+// encode writes the image into dst, which is zeroed and of the planned size, and
+// gives the builder back while it does so.
+func (b *builder) encode(dst []byte, key Digest) error {
+	defer b.free()
+	slots, arena := dst[headerSize:headerSize+b.slots], dst[headerSize+b.slots:]
 	le := binary.LittleEndian
 	le.PutUint64(dst[hdrMagic:], imageMagic)
 	le.PutUint32(dst[hdrLayout:], Layout)
 	le.PutUint64(dst[hdrSize:], uint64(len(dst)))
 	le.PutUint64(dst[hdrSlots:], headerSize)
-	le.PutUint32(dst[hdrSlotMask:], uint32(slots/slotSize-1))
-	le.PutUint64(dst[hdrArena:], uint64(headerSize+slots))
-	le.PutUint64(dst[hdrArenaLen:], uint64(len(dst)-headerSize-slots))
-	le.PutUint32(dst[hdrApex:], uint32(b.nodes[0].ref))
+	le.PutUint32(dst[hdrSlotMask:], uint32(len(b.table)-1))
+	le.PutUint32(dst[hdrProbes:], uint32(b.probes))
+	le.PutUint64(dst[hdrArena:], uint64(headerSize+b.slots))
+	le.PutUint64(dst[hdrArenaLen:], uint64(len(arena)))
+	le.PutUint32(dst[hdrApex:], uint32(b.refs[0]))
 	le.PutUint32(dst[hdrRecords:], uint32(b.records))
 	le.PutUint32(dst[hdrNodes:], uint32(len(b.nodes)))
 	copy(dst[hdrKey:], key[:])
-	le.PutUint32(dst[hdrProbes:], uint32(b.encodeSlots(dst[headerSize:headerSize+slots])))
 
-	arena := dst[headerSize+slots:]
-	end, err := b.encodeNodes(arena)
-	if err != nil {
-		return err
-	}
+	end := b.negative
 	e := encoder{builder: b, arena: arena}
-	b.sets(&b.nodes[0], func(rrs []int32) {
+	b.sets(0, func(rrs []int32) {
 		if r := &b.rrs[rrs[0]]; r.typ == wire.TypeSOA {
 			serial, minimum, _ := soaFields(b.rd(r))
 			le.PutUint32(dst[hdrSerial:], serial)
-			le.PutUint32(dst[hdrNegative:], uint32(end/refUnit))
-			end = e.encodeSet(end, &b.nodes[0], rrs, min(r.ttl, minimum))
+			le.PutUint32(dst[hdrNegative:], uint32(b.negative/refUnit))
+			end = e.encodeSet(end, 0, rrs, min(r.ttl, minimum))
 		}
 	})
-	if end != len(arena) {
+	b.encodeSlots(slots)
+	if err := b.encodeNodes(arena); err != nil || end != len(arena) {
 		return errEncode
 	}
 	return nil
@@ -216,87 +185,97 @@ func (b *builder) encode(dst []byte, slots int, key Digest) error {
 // only read.
 type encoder struct {
 	*builder
-	arena   []byte
-	scratch wire.Name
-	warn    bool // about names that additional data was to be found for
-	adds    []buildAdd
-	patches []int
-	places  []int
+	arena    []byte
+	planning bool // there is no arena yet, and targets are to be found
+	next     int  // of targets, while not planning
+	adds     []buildAdd
+	patches  []int
+	places   []int
 }
 
-// chunk is how many nodes an encoder takes at a time.
-const chunk = 1 << 14
-
-// encodeNodes writes every node at its Ref, on all cores, and returns the offset
-// behind the last.
-func (b *builder) encodeNodes(arena []byte) (end int, err error) {
-	var next, bad atomic.Int64
+// encodeNodes writes every node at its Ref, on all processors.
+func (b *builder) encodeNodes(arena []byte) error {
+	var mu sync.Mutex
+	next, kept := 0, 0 // the next part to take, and the first that is not done; guarded by mu
+	done, bad := make([]bool, len(b.parts)), false
 	encode := func() {
 		e := encoder{builder: b, arena: arena}
-		for {
-			from := int(next.Add(chunk)) - chunk
-			if from >= len(b.nodes) {
-				return
+		mu.Lock()
+		defer mu.Unlock()
+		for next < len(b.parts) {
+			p := next
+			next++
+			mu.Unlock()
+			ok := e.encodePart(p)
+			mu.Lock()
+			done[p], bad = true, bad || !ok
+			for kept < len(done) && done[kept] {
+				kept++
 			}
-			for i := from; i < min(from+chunk, len(b.nodes)); i++ {
-				at := e.encodeNode(int32(i))
-				if i+1 == len(b.nodes) {
-					end = at
-				} else if at != int(b.nodes[i+1].ref)*refUnit {
-					bad.Add(1)
-				}
-			}
+			b.dropBefore(kept)
 		}
 	}
 	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0)-1, len(b.nodes)/chunk) {
+	for range min(runtime.GOMAXPROCS(0), len(b.parts)) - 1 {
 		wg.Go(encode)
 	}
 	encode()
 	wg.Wait()
-	if bad.Load() != 0 {
-		return 0, errEncode
+	if bad {
+		return errEncode
 	}
-	return end, nil
+	return nil
 }
 
-// encodeSlots fills the hash table and returns its longest probe sequence, the
-// empty slot at its end included.
-func (b *builder) encodeSlots(slots []byte) int {
-	mask := uint64(len(slots)/slotSize - 1)
-	longest := 1
-	for i := range b.nodes {
-		n := &b.nodes[i]
-		probe := 1
-		at := n.hash & mask
-		for u64(slots, int(at)*slotSize) != 0 {
-			at = (at + 1) & mask
-			probe++
+// encodePart writes the nodes of part p, and reports whether they end where they
+// should.
+func (e *encoder) encodePart(p int) bool {
+	from, to := p*partNodes, min((p+1)*partNodes, len(e.nodes))
+	e.next = e.parts[p].target
+	for i := from; i < to; i++ {
+		end := e.negative
+		if i+1 < len(e.nodes) {
+			end = int(e.refs[i+1]) * refUnit
 		}
-		longest = max(longest, probe)
-		binary.LittleEndian.PutUint64(slots[at*slotSize:], n.hash>>32<<32|uint64(n.ref))
+		if e.encodeNode(int32(i)) != end {
+			return false
+		}
 	}
-	return longest
+	return true
+}
+
+// encodeSlots fills the hash table: it is the builder's, with places in the arena
+// for nodes.
+func (b *builder) encodeSlots(slots []byte) {
+	for i, e := range b.table {
+		if e != 0 {
+			binary.LittleEndian.PutUint64(slots[i*slotSize:], e>>32<<32|uint64(b.refs[uint32(e)-1]))
+		}
+		if i%partNodes == 0 {
+			drop(&b.mem.table, b.table, i)
+		}
+	}
+	b.mem.table.free()
 }
 
 // encodeNode writes node i and returns the offset behind it.
 func (e *encoder) encodeNode(i int32) int {
 	n := &e.nodes[i]
-	le, arena, at := binary.LittleEndian, e.arena, int(n.ref)*refUnit
+	le, arena, at := binary.LittleEndian, e.arena, int(e.refs[i])*refUnit
 	arena[at+nodeNameLen] = n.nameLen
 	arena[at+nodeFlags] = n.flags
 	if wild, ok := e.wild[i]; ok {
-		le.PutUint32(arena[at+nodeWildcard:], uint32(e.nodes[wild].ref))
+		le.PutUint32(arena[at+nodeWildcard:], uint32(e.refs[wild]))
 	}
 	if n.flags&flagsHidden != 0 {
-		le.PutUint32(arena[at+nodeCover:], uint32(e.cover(n).ref))
+		le.PutUint32(arena[at+nodeCover:], uint32(e.refs[e.cover(i)]))
 	}
-	copy(arena[at+nodeName:], e.name(n))
+	copy(arena[at+nodeName+copy(arena[at+nodeName:], e.relative(n)):], e.origin.Bytes())
 	start := at
 	at += pad(nodeName + int(n.nameLen))
 	sets := 0
-	e.sets(n, func(rrs []int32) {
-		at = e.encodeSet(at, n, rrs, e.rrs[rrs[0]].ttl)
+	e.sets(i, func(rrs []int32) {
+		at = e.encodeSet(at, i, rrs, e.rrs[rrs[0]].ttl)
 		sets++
 	})
 	le.PutUint16(arena[start+nodeRRsets:], uint16(sets))
@@ -305,18 +284,18 @@ func (e *encoder) encodeNode(i int32) int {
 
 // encodeSet writes an RRset as it goes into an answer to a question for the
 // node's own name, and returns the offset behind it.
-func (e *encoder) encodeSet(start int, n *buildNode, rrs []int32, ttl uint32) int {
+func (e *encoder) encodeSet(start int, i int32, rrs []int32, ttl uint32) int {
 	be, le, arena := binary.BigEndian, binary.LittleEndian, e.arena
 	typ := e.rrs[rrs[0]].typ
 	// Where in a message the origin stands whose question is n's name.
-	originAt := wire.HeaderSize + int(n.nameLen) - e.origin.Len()
-	adds := e.additional(n, rrs)
+	originAt := wire.HeaderSize + int(e.nodes[i].nameLen) - e.origin.Len()
+	adds := e.additional(i, rrs)
 	places, patches := e.places[:0], e.patches[:0] // of the adds' names, in their order; of pointers
 
 	wireAt := start + setWire
 	at := wireAt
-	for _, i := range rrs {
-		r := &e.rrs[i]
+	for _, rr := range rrs {
+		r := &e.rrs[rr]
 		rd := e.rd(r)
 		be.PutUint16(arena[at:], wire.Pointer(wire.HeaderSize))
 		be.PutUint16(arena[at+2:], uint16(typ))
@@ -365,7 +344,7 @@ func (e *encoder) encodeSet(start int, n *buildNode, rrs []int32, ttl uint32) in
 	for i, a := range adds {
 		le.PutUint16(arena[at:], uint16(places[i]))
 		le.PutUint16(arena[at+2:], uint16(a.kind))
-		le.PutUint32(arena[at+4:], uint32(e.nodes[a.node].ref))
+		le.PutUint32(arena[at+4:], uint32(e.refs[a.node]))
 		at += addSize
 	}
 	return at

@@ -31,11 +31,11 @@ const (
 	keyDoHPath = 7
 )
 
-// lint checks the records of node n by what they mean.
-func (b *builder) lint(n *buildNode) {
-	name := b.name(n)
-	for _, i := range b.order[n.first : n.first+n.count] {
-		r := &b.rrs[i]
+// lint checks the records of node i by what they mean.
+func (b *builder) lint(i int32) {
+	name, list := b.name(&b.nodes[i]), b.list(i)
+	for _, at := range list {
+		r := &b.rrs[at]
 		rd := b.rd(r)
 		switch r.typ {
 		case typeDNSKEY, typeKEY:
@@ -61,15 +61,14 @@ func (b *builder) lint(n *buildNode) {
 			}
 		}
 	}
-	if n.count > 0 && !isPolicyTrigger(name, b.origin.Bytes()) {
-		b.diags.errorf(b.rrs[b.order[n.first]].pos, "%s is no canonical response policy trigger", wire.Text(name))
+	if len(list) > 0 && !isPolicyTrigger(name, b.origin.Bytes()) {
+		b.diags.errorf(b.rrs[list[0]].pos, "%s is no canonical response policy trigger", wire.Text(name))
 	}
 }
 
 // keys calls f with the RDATA of every DNSKEY record at the apex.
 func (b *builder) keys(f func(rd []byte)) (n int) {
-	apex := &b.nodes[0]
-	for _, i := range b.order[apex.first : apex.first+apex.count] {
+	for _, i := range b.list(0) {
 		if r := &b.rrs[i]; r.typ == typeDNSKEY {
 			f(b.rd(r))
 			n++
@@ -267,36 +266,36 @@ func isPolicyTrigger(name, origin []byte) bool {
 	return zz == 0 && len(groups) == 8 || zz == 1 && len(groups) < 8
 }
 
-// lintTarget warns where a record of n leads clients to a host of this zone that
+// lintTarget warns where a record of node i leads clients to a host of this zone that
 // has no address, or that is an alias.
-func (e *encoder) lintTarget(n *buildNode, r *buildRR, a buildAdd) {
+func (b *builder) lintTarget(i int32, r *buildRR, name []byte, target int32) {
 	switch r.typ {
 	case wire.TypeNS, wire.TypeMX, wire.TypeSRV:
 	default:
 		return
 	}
-	if a.node >= 0 {
-		host := &e.nodes[a.node]
+	if target >= 0 {
+		host := &b.nodes[target]
 		if host.flags&flagCNAME != 0 && host.flags&flagsHidden == 0 {
-			e.diags.warnf(r.pos, "%s is an alias (RFC 2181 10.3)", wire.Text(a.name))
+			b.diags.warnf(r.pos, "%s is an alias (RFC 2181 10.3)", wire.Text(name))
 			return
 		}
-		for _, i := range e.order[host.first : host.first+host.count] {
-			if t := e.rrs[i].typ; t == wire.TypeA || t == wire.TypeAAAA {
+		for _, at := range b.list(target) {
+			if t := b.rrs[at].typ; t == wire.TypeA || t == wire.TypeAAAA {
 				return
 			}
 		}
 	}
-	at := e.encloser(a.name, &e.scratch)
+	at := b.encloser(name, &b.scratch)
 	if at < 0 {
 		return // in another zone
 	}
-	above := e.cover(&e.nodes[at])
+	above := b.cover(at)
 	switch {
-	case above.flags&flagCut == 0:
-		e.diags.warnf(r.pos, "%s has no address", wire.Text(a.name))
-	case above == n && r.typ == wire.TypeNS:
-		e.diags.warnf(r.pos, "%s is below the delegation, but has no glue: nobody can find it", wire.Text(a.name))
+	case b.nodes[above].flags&flagCut == 0:
+		b.diags.warnf(r.pos, "%s has no address", wire.Text(name))
+	case above == i && r.typ == wire.TypeNS:
+		b.diags.warnf(r.pos, "%s is below the delegation, but has no glue: nobody can find it", wire.Text(name))
 	}
 }
 
@@ -313,8 +312,8 @@ func (b *builder) lintServers() {
 			has[1] = true
 		}
 	}
-	apex := &b.nodes[0]
-	for _, i := range b.order[apex.first : apex.first+apex.count] {
+	apex := b.list(0)
+	for _, i := range apex {
 		if b.rrs[i].typ != wire.TypeNS {
 			continue
 		}
@@ -323,8 +322,7 @@ func (b *builder) lintServers() {
 			continue
 		}
 		inZone = true
-		n := &b.nodes[at]
-		for _, j := range b.order[n.first : n.first+n.count] {
+		for _, j := range b.list(at) {
 			switch b.rrs[j].typ {
 			case wire.TypeA:
 				serves[0] = true
@@ -335,7 +333,7 @@ func (b *builder) lintServers() {
 	}
 	for i, what := range []string{"A", "AAAA"} {
 		if inZone && has[i] && !serves[i] {
-			b.diags.warnf(b.rrs[b.order[apex.first]].pos, "no name server of the zone has an %s record", what)
+			b.diags.warnf(b.rrs[apex[0]].pos, "no name server of the zone has an %s record", what)
 		}
 	}
 }

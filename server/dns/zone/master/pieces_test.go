@@ -29,8 +29,12 @@ func told(text []byte, cut cutting, limit int) (list []string) {
 			}
 			return nil
 		},
-		Errorf: func(p Pos, f string, args ...any) { list = append(list, fmt.Sprintf("%v error ", p)+fmt.Sprintf(f, args...)) },
-		Warnf:  func(p Pos, f string, args ...any) { list = append(list, fmt.Sprintf("%v warning ", p)+fmt.Sprintf(f, args...)) },
+		Errorf: func(p Pos, f string, args ...any) {
+			list = append(list, fmt.Sprintf("%v error ", p)+fmt.Sprintf(f, args...))
+		},
+		Warnf: func(p Pos, f string, args ...any) {
+			list = append(list, fmt.Sprintf("%v warning ", p)+fmt.Sprintf(f, args...))
+		},
 		Open: func(path string) ([]byte, uint16, error) {
 			if files++; files > 30 {
 				return nil, 0, errors.New("too many files")
