@@ -187,6 +187,7 @@ func (s *Supervisor) underway() *request {
 // commitRequest notes the commit of r.
 func (s *Supervisor) commitRequest(r *request) {
 	r.report.ToEpoch = s.state.Active.Epoch
+	r.report.Commit = control.Millis(time.Since(r.began))
 	r.report.Gap = control.Millis(s.dir.Gap()) // the next reload has its own
 	s.current = nil
 	close(r.committed)

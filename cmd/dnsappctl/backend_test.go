@@ -84,7 +84,7 @@ func sampleReport() *control.ReloadReport {
 			{Step: control.StepPrepare, Elapsed: 3 * ms}, {Step: control.StepWindow, Elapsed: 18 * ms}, {Step: control.StepHandover, Elapsed: 2 * ms},
 			{Step: control.StepDrain, Elapsed: 2005 * ms}, {Step: control.StepRelease, Elapsed: 2 * ms}, {Step: control.StepReap, Elapsed: 4 * ms},
 		},
-		Gap: 361 * ms / 1000, DrainStart: control.Load{Flows: 3, TCP: 1, Queries: 1},
+		Commit: 23 * ms, Gap: 361 * ms / 1000, DrainStart: control.Load{Flows: 3, TCP: 1, Queries: 1},
 		Window: control.Ledger{Received: 100, Served: 70, Sibling: 10, Forwarded: 15, Dropped: map[string]uint64{"short": 5}},
 	}
 }

@@ -267,6 +267,9 @@ func showReport(w io.Writer, r *control.ReloadReport) {
 	if r.ToEpoch == 0 {
 		return
 	}
+	if r.Commit > 0 {
+		fmt.Fprintf(w, "commit   %s after the request\n", span(r.Commit.Duration()))
+	}
 	fmt.Fprintf(w, "gap      %s without a reader\n", span(r.Gap.Duration()))
 	if r.Outcome == control.OutcomeDone {
 		fmt.Fprintf(w, "drain    %s -> %s; handed over %s\n", load(r.DrainStart), load(r.DrainEnd), count(r.Handed, "flow", "flows"))

@@ -361,8 +361,9 @@ type ReloadReport struct {
 	FromEpoch uint32    `json:"from_epoch"` // the old generation
 	ToEpoch   uint32    `json:"to_epoch"`   // the new generation; 0 if it never got an epoch
 
-	Steps []StepTime `json:"steps"`  // those entered, in their order
-	Gap   Millis     `json:"gap_ms"` // last lane of the old generation parked to first read of the new one
+	Steps  []StepTime `json:"steps"`     // those entered, in their order
+	Commit Millis     `json:"commit_ms"` // from the request until the new generation owned the wire for good; 0: it never did
+	Gap    Millis     `json:"gap_ms"`    // last lane of the old generation parked to first read of the new one
 
 	DrainStart Load `json:"drain_start"` // what the old generation had at the commit
 	DrainEnd   Load `json:"drain_end"`   // what was left when T4 began

@@ -53,7 +53,7 @@ func sampleStatus() *Status {
 		LastReload: &ReloadReport{
 			ID: 1, OK: true, Outcome: OutcomeDone, Reason: "-", StartedAt: day, Elapsed: Millis(2 * time.Second),
 			FromEpoch: 1, ToEpoch: 2, Steps: []StepTime{{StepPrepare, Millis(1500 * time.Microsecond)}},
-			Gap: Millis(361 * time.Microsecond), DrainStart: Load{Flows: 3, TCP: 2, Queries: 1}, DrainEnd: Load{Flows: 1},
+			Commit: Millis(23 * time.Millisecond), Gap: Millis(361 * time.Microsecond), DrainStart: Load{Flows: 3, TCP: 2, Queries: 1}, DrainEnd: Load{Flows: 1},
 			Handed: 1, Window: ledger, Problems: []Problem{{File: "a.zone", Line: 3, Key: "www", Message: "no TTL", Want: "want $TTL"}},
 		},
 		Ledger: ledger,

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/test/load"
 	"github.com/dnsapp/dnsapp/test/proc"
 )
@@ -87,19 +88,62 @@ func (g *gale) calm() map[string]load.Report {
 	return reports
 }
 
-// run reloads s as c says and returns the epochs that it has been through.
-func (c storm) run(s *server) (epochs []uint32) {
+// run reloads s as c says and returns the reports, as of each commit.
+func (c storm) run(s *server) (reports []control.ReloadReport) {
 	s.t.Helper()
 	began := time.Now()
 	for n := range c.reloads {
 		if c.every > 0 {
 			<-time.After(time.Until(began.Add(time.Duration(n) * c.every)))
 		}
-		s.ctl("reload", "--wait", "commit")
-		epochs = append(epochs, s.epoch())
+		reports = append(reports, s.reload("--wait", "commit"))
 	}
-	s.t.Logf("%d reloads in %v", c.reloads, time.Since(began).Round(time.Millisecond))
-	return epochs
+	commit := sorted(reports, func(r control.ReloadReport) control.Millis { return r.Commit })
+	gap := sorted(reports, func(r control.ReloadReport) control.Millis { return r.Gap })
+	s.t.Logf("%d reloads in %v; until the commit %v, 99%% %v; gap %v, 99%% %v", c.reloads, time.Since(began).Round(time.Millisecond),
+		quantile(commit, 0.5), quantile(commit, 0.99), quantile(gap, 0.5), quantile(gap, 0.99))
+	return reports
+}
+
+// sorted returns one duration of each report, the shortest first.
+func sorted(reports []control.ReloadReport, of func(control.ReloadReport) control.Millis) (list []time.Duration) {
+	for _, r := range reports {
+		list = append(list, of(r).Duration())
+	}
+	slices.Sort(list)
+	return list
+}
+
+// quantile returns the duration that the fraction q of a sorted list does not
+// exceed.
+func quantile(list []time.Duration, q float64) time.Duration {
+	return list[min(int(q*float64(len(list))), len(list)-1)]
+}
+
+// Limits of a reload under load, with -soak.
+const (
+	commitLimit    = 100 * time.Millisecond // from the request to the commit, median
+	gapLimit       = 500 * time.Microsecond // median
+	gapLimitOfMost = 5 * time.Millisecond   // of 99%
+)
+
+// checkTimes holds the reloads of a storm against the limits.
+func checkTimes(t *testing.T, reports []control.ReloadReport) {
+	t.Helper()
+	commit := sorted(reports, func(r control.ReloadReport) control.Millis { return r.Commit })
+	gap := sorted(reports, func(r control.ReloadReport) control.Millis { return r.Gap })
+	for _, c := range []struct {
+		what      string
+		is, limit time.Duration
+	}{
+		{"median time until the commit", quantile(commit, 0.5), commitLimit},
+		{"median gap", quantile(gap, 0.5), gapLimit},
+		{"gap of 99%", quantile(gap, 0.99), gapLimitOfMost},
+	} {
+		if c.is > c.limit {
+			t.Errorf("%s: %v, at most %v were to be", c.what, c.is, c.limit)
+		}
+	}
 }
 
 // capacity returns how many requests/s the server and the generator can do
@@ -208,13 +252,22 @@ func TestReloadStorm(t *testing.T) {
 		<-time.After(time.Duration(c.reloads) * c.every)
 		logReports(t, "without reloads", g.calm())
 	}
-	first := s.epoch()
-	epochs := storm{reloads: c.warmup}.run(s)
+	epochs := []uint32{s.epoch()}
+	note := func(reports []control.ReloadReport) {
+		for _, r := range reports {
+			epochs = append(epochs, r.ToEpoch)
+		}
+	}
+	note(storm{reloads: c.warmup}.run(s))
 	before, ledger := s.footprint(), s.ledger()
 	epochs = append(epochs, s.epoch())
 
 	g := c.blow(t)
-	epochs = append(epochs, c.run(s)...)
+	under := c.run(s)
+	note(under)
+	if *soak {
+		checkTimes(t, under)
+	}
 	reports := g.calm()
 	logReports(t, "with reloads", reports)
 	var udp, tcp uint64
@@ -246,7 +299,7 @@ func TestReloadStorm(t *testing.T) {
 	}
 
 	if now := epochs[len(epochs)-1]; now < c.until {
-		epochs = append(epochs, storm{reloads: int(c.until - now)}.run(s)...)
+		note(storm{reloads: int(c.until - now)}.run(s))
 		after := s.footprint()
 		t.Logf("at epoch %d: %+v", s.epoch(), after)
 		for _, g := range after.grownOver(before) {
@@ -254,8 +307,8 @@ func TestReloadStorm(t *testing.T) {
 		}
 	}
 	for i, e := range epochs {
-		if e != first+uint32(i)+1 {
-			t.Fatalf("epoch %d after %d reloads, was %d: %v", e, i+1, first, epochs)
+		if e != epochs[0]+uint32(i) {
+			t.Fatalf("epoch %d after %d reloads: %v", e, i, epochs)
 		}
 	}
 }
