@@ -70,7 +70,7 @@ lint: ## gofmt, go vet, golangci-lint (or staticcheck, where that cannot be had)
 	@test/lint.sh
 
 .PHONY: bench
-bench: build ## CPU per query beside Knot and NSD, of dispatch, and what reloads cost; dated tables in bench/results/
+bench: build ## CPU per query and a million records beside Knot and NSD, dispatch, and what reloads cost; dated tables in bench/results/
 	@bench/deps.sh knot nsd
 	@$(GO) run ./bench -dnsapp $(CURDIR)/bin/dnsapp
 

@@ -45,6 +45,7 @@ type part struct {
 
 var parts = []part{
 	{"peers", true, benchPeers},
+	{"million", false, benchMillion},
 	{"dispatch", true, benchDispatch},
 	{"reload", false, benchReload},
 }
@@ -66,7 +67,7 @@ func main() {
 
 func run() error {
 	var o options
-	only := flag.String("only", "", "`parts` to measure, by commas: peers, dispatch, reload (default: all)")
+	only := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload (default: all)")
 	rates := flag.String("rates", "0,20000,5000", "queries/s to measure the peers at, by commas; 0: as many as the server answers")
 	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`, beside dnsappctl")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
@@ -114,7 +115,7 @@ func choose(list string) ([]part, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		at := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("there is no part %q, but peers, dispatch and reload", name)
+			return nil, fmt.Errorf("there is no part %q, but peers, million, dispatch and reload", name)
 		}
 		chosen = append(chosen, parts[at])
 	}

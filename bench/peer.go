@@ -135,8 +135,23 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// start runs p on the server's processor and waits until it answers.
+// start is launch that waits until the server answers.
 func start(p peer, dir string) (*running, error) {
+	r, err := launch(p, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.awaitAnswer(); err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// allCPUs is the list of all processors.
+func allCPUs() string { return fmt.Sprintf("0-%d", processors()-1) }
+
+// launch runs p on the server's processor, or on all.
+func launch(p peer, dir string) (*running, error) {
 	config := filepath.Join(dir, strings.ReplaceAll(p.name, " ", "-")+".conf")
 	if err := os.WriteFile(config, []byte(p.config(dir)), 0o644); err != nil {
 		return nil, err
@@ -154,15 +169,12 @@ func start(p peer, dir string) (*running, error) {
 	defer log.Close()
 	args := append([]string{"-c", strconv.Itoa(serverCPU), p.program}, p.args(config)...)
 	if p.unpinned {
-		args[1] = fmt.Sprintf("0-%d", processors()-1)
+		args[1] = allCPUs()
 	}
 	r.cmd = exec.Command("taskset", args...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
-	}
-	if err := r.awaitAnswer(); err != nil {
-		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
 }
