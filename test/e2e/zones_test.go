@@ -274,7 +274,8 @@ func TestZoneReloadMillion(t *testing.T) {
 		if got := kept.serial("big.example."); got != uint32(serial) {
 			t.Errorf("serial %d after the reload of %d", got, serial)
 		}
-		if high > 4*steady {
+		// Both versions, and what the compiler has not yet written of the new one.
+		if high*10 > 24*steady {
 			t.Errorf("%d MiB at the peak, %d MiB before", high>>20, steady>>20)
 		}
 	}
