@@ -9,6 +9,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/spawn"
 	"github.com/dnsapp/dnsapp/server/zones"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
 	"github.com/dnsapp/dnsapp/udpflow/table"
@@ -23,7 +24,7 @@ func releasing(t *testing.T) (s *Supervisor, left *ringRegion) {
 	s.post(func() {
 		defer close(done)
 		s.watches = make(map[uint32]context.CancelFunc)
-		s.zones = zones.NewStore(nil, s.log)
+		s.zones = zones.NewStore(nil, spawn.Identity{}, s.log)
 		var err error
 		if s.dir, err = directory.Format(shm.Heap(directory.RegionSize)); err != nil {
 			t.Error(err)

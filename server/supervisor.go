@@ -113,7 +113,6 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		outcomes: make(map[control.Outcome]uint64),
 	}
 	s.manager = newNotifier(s.log)
-	s.zones = zones.NewStore(s.env, s.log)
 	s.background, s.endJobs = context.WithCancel(context.Background())
 	if os.Geteuid() == 0 { // else there is nothing to drop
 		uid, gid, err := config.LookupUser(cfg.User)
@@ -122,6 +121,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		}
 		s.identity = spawn.Identity{UID: uid, GID: gid, Change: true}
 	}
+	s.zones = zones.NewStore(s.env, s.identity, s.log)
 	if err := s.makeRegions(); err != nil {
 		return nil, err
 	}

@@ -69,10 +69,10 @@ type compiler struct {
 }
 
 func (c *compiler) do(i int, j *job) error {
-	if deps, same := unchanged(j.Known); same {
+	if deps, same := c.unchanged(j.Known); same {
 		return c.add(result{Job: i, Same: true, Report: zone.Report{Deps: deps}}, j.Alone)
 	}
-	z, report, err := zone.Compile(j.Zone.Name, j.Zone.File)
+	z, report, err := zone.Opener(c.open).Compile(j.Zone.Name, j.Zone.File)
 	r := result{Job: i, Report: report}
 	if err != nil {
 		r.Errors = zoneErrors(err, report.Name, j.Zone.File)
@@ -160,7 +160,7 @@ func send(results []result, region *shm.Region) error {
 	if region != nil {
 		fds = append(fds, region.Fd())
 	}
-	if err := unix.Sendmsg(resultsFD, []byte{1}, unix.UnixRights(fds...), nil, 0); err != nil {
+	if err := unix.Sendmsg(resultsFD, []byte{sendsResults}, unix.UnixRights(fds...), nil, 0); err != nil {
 		return fmt.Errorf("sending results: %w", err)
 	}
 	return nil
@@ -168,9 +168,9 @@ func send(results []result, region *shm.Region) error {
 
 // unchanged reports whether the files have the content that they are known to
 // have had, and returns how they look now.
-func unchanged(known []zone.Dep) (now []zone.Dep, same bool) {
+func (c *compiler) unchanged(known []zone.Dep) (now []zone.Dep, same bool) {
 	for i := range known {
-		d, err := zone.ReadDep(known[i].Path)
+		d, err := zone.Opener(c.open).ReadDep(known[i].Path)
 		if err != nil || d.SHA256 != known[i].SHA256 {
 			return nil, false
 		}

@@ -13,7 +13,9 @@
 //
 // The compiler runs in processes of its own, at low priority, which end when it
 // is done: what it allocates, and what it does to a hostile zone file, stays
-// there. Small zones share regions, so that hundreds of thousands of them cost a
+// there. It has no privileges: files that it cannot read are lent to it.
+//
+// Small zones share regions, so that hundreds of thousands of them cost a
 // process a dozen descriptors and mappings; a zone that changes moves into
 // another region, and regions of which little is left are merged.
 package zones

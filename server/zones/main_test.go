@@ -15,6 +15,7 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
+	"github.com/dnsapp/dnsapp/server/spawn"
 )
 
 // What a test makes compilers do, in an environment variable that every compiler
@@ -78,7 +79,7 @@ type folder struct {
 func newFolder(t *testing.T, env ...string) *folder {
 	t.Helper()
 	f := &folder{t: t, dir: t.TempDir()}
-	f.s = NewStore(env, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	f.s = NewStore(env, spawn.Identity{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(func() {
 		if n := len(f.s.regions); n != 0 && !t.Failed() {
 			t.Errorf("%d regions are left", n)

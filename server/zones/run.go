@@ -30,6 +30,12 @@ const jobBytes = 256 << 10
 // maxCompilers bounds the compilers that run at the same time.
 const maxCompilers = 16
 
+// host is what compilers run with.
+type host struct {
+	env      []string
+	identity spawn.Identity
+}
+
 // done takes what came of jobs: their results, by their numbers in the list that
 // was given, and the region that the images are in, if there are any. It is
 // never called twice at the same time.
@@ -37,14 +43,14 @@ type done func(jobs []int, results []result, mem *shm.Region)
 
 // compile does all jobs in compilers of its own. It returns when every one has
 // its result, or ctx ends, with an error for those that have none then.
-func compile(ctx context.Context, jobs []job, env []string, f done) error {
+func compile(ctx context.Context, jobs []job, h host, f done) error {
 	parts := deal(jobs)
 	errs := make([]error, len(parts))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for n, part := range parts {
 		wg.Go(func() {
-			errs[n] = compilePart(ctx, jobs, part, env, func(numbers []int, results []result, mem *shm.Region) {
+			errs[n] = compilePart(ctx, jobs, part, h, func(numbers []int, results []result, mem *shm.Region) {
 				mu.Lock()
 				defer mu.Unlock()
 				f(numbers, results, mem)
@@ -103,7 +109,7 @@ var errStart = errors.New("no compiler")
 
 // compilePart does the jobs of part. A compiler that dies has one of its jobs to
 // blame: the rest is tried again one result at a time, so that it shows which.
-func compilePart(ctx context.Context, jobs []job, part []int, env []string, f done) error {
+func compilePart(ctx context.Context, jobs []job, part []int, h host, f done) error {
 	alone := false
 	for len(part) > 0 {
 		list := make([]job, len(part))
@@ -112,7 +118,7 @@ func compilePart(ctx context.Context, jobs []job, part []int, env []string, f do
 			list[i].Alone = alone
 		}
 		answered := make([]bool, len(part))
-		err := run(ctx, list, env, func(results []result, mem *shm.Region) error {
+		err := run(ctx, list, h, func(results []result, mem *shm.Region) error {
 			of := make([]int, len(results))
 			for i := range results {
 				n := results[i].Job
@@ -155,8 +161,8 @@ func compilePart(ctx context.Context, jobs []job, part []int, env []string, f do
 // run runs one compiler over jobs and gives take each message as it comes, with
 // the region that it keeps unless it fails. run returns when the compiler has
 // answered every job, or ended.
-func run(ctx context.Context, jobs []job, env []string, take func([]result, *shm.Region) error) error {
-	p, fd, err := start(jobs, env)
+func run(ctx context.Context, jobs []job, h host, take func([]result, *shm.Region) error) error {
+	p, fd, err := start(jobs, h)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStart, err)
 	}
@@ -167,8 +173,10 @@ func run(ctx context.Context, jobs []job, env []string, take func([]result, *shm
 	defer stop()
 
 	for answered := 0; answered < len(jobs); {
-		results, mem, err := receive(fd)
-		if err == nil {
+		results, mem, asked, err := receive(fd)
+		if err == nil && asked != "" {
+			err = lend(fd, jobs, asked)
+		} else if err == nil {
 			answered += len(results)
 			if err = take(results, mem); err != nil && mem != nil {
 				err = errors.Join(err, mem.Close())
@@ -187,7 +195,7 @@ func run(ctx context.Context, jobs []job, env []string, take func([]result, *shm
 }
 
 // start starts a compiler, and returns the end of its socket.
-func start(jobs []job, env []string) (p *spawn.Process, fd int, err error) {
+func start(jobs []job, h host) (p *spawn.Process, fd int, err error) {
 	list, err := json.Marshal(jobs)
 	if err != nil {
 		return nil, -1, fmt.Errorf("listing zones: %w", err)
@@ -202,30 +210,35 @@ func start(jobs []job, env []string) (p *spawn.Process, fd int, err error) {
 		return nil, -1, fmt.Errorf("compiler socket: %w", err)
 	}
 	defer unix.Close(pair[1])
-	p, err = spawn.Start(spawn.Command{Args: []string{"compile"}, Files: []int{int(in.Fd()), 1, 2, pair[1]}, Env: env, Nice: niceness})
+	p, err = spawn.Start(spawn.Command{
+		Args: []string{"compile"}, Files: []int{int(in.Fd()), 1, 2, pair[1]}, Env: h.env, Identity: h.identity, Nice: niceness,
+	})
 	if err != nil {
 		unix.Close(pair[0])
 	}
 	return p, pair[0], err
 }
 
-// receive reads one message of a compiler; io.EOF says that it has ended.
-func receive(fd int) (results []result, mem *shm.Region, err error) {
-	oob := make([]byte, unix.CmsgSpace(2*4))
-	var n, oobn int
-	for {
-		n, oobn, _, _, err = unix.Recvmsg(fd, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
+// receive reads one message of a compiler: results and their region, or the path
+// of a file that it asks for; io.EOF says that it has ended.
+func receive(fd int) (results []result, mem *shm.Region, asked string, err error) {
+	data, oob := make([]byte, 1+maxPath), make([]byte, unix.CmsgSpace(2*4))
+	n, oobn, err := receiveMessage(fd, data, oob)
+	switch {
+	case err != nil:
+		return nil, nil, "", fmt.Errorf("receiving zones: %w", err)
+	case n == 0:
+		return nil, nil, "", io.EOF
+	case data[0] == asksFor && n > 1:
+		return nil, nil, string(data[1:n]), nil
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("receiving zones: %w", err)
-	}
-	if n == 0 {
-		return nil, nil, io.EOF
-	}
-	fds, err := rights(oob[:oobn])
+	results, mem, err = receiveResults(oob[:oobn])
+	return results, mem, "", err
+}
+
+// receiveResults takes results and their region from the descriptors that came.
+func receiveResults(oob []byte) (results []result, mem *shm.Region, err error) {
+	fds, err := rights(oob)
 	if err != nil {
 		return nil, nil, fmt.Errorf("receiving zones: %w", err)
 	}

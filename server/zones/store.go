@@ -9,14 +9,15 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/dns/zone"
 	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/spawn"
 )
 
 // Store is the compiled zones of all live generations. Its methods are safe for
 // concurrent use, but for this: from an Update to its end (Done) there is no
 // other one.
 type Store struct {
-	log *slog.Logger
-	env []string
+	log  *slog.Logger
+	host host
 
 	mu      sync.Mutex
 	have    map[identity]*Zone    // what the live generations serve; guarded by mu
@@ -29,10 +30,11 @@ type Store struct {
 	versions uint64            // of catalogs; guarded by mu
 }
 
-// NewStore returns an empty store. Its compilers run with env.
-func NewStore(env []string, log *slog.Logger) *Store {
+// NewStore returns an empty store. Its compilers run with env, as somebody else;
+// files that only this process can read are lent to them.
+func NewStore(env []string, as spawn.Identity, log *slog.Logger) *Store {
 	return &Store{
-		log: log, env: env,
+		log: log, host: host{env, as},
 		cells: make(map[string]uint32), names: make([]string, 1),
 		have: make(map[identity]*Zone), failed: make(map[identity]*Failure), regions: make(map[*region]struct{}),
 	}

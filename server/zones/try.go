@@ -47,7 +47,7 @@ func (s *Store) Try(ctx context.Context, want []config.Zone) ([]Trial, error) {
 		}
 		jobs, of = append(jobs, job{Zone: z, Known: deps}), append(of, i)
 	}
-	err := compile(ctx, jobs, s.env, func(numbers []int, results []result, mem *shm.Region) {
+	err := compile(ctx, jobs, s.host, func(numbers []int, results []result, mem *shm.Region) {
 		for n := range results {
 			trials[of[numbers[n]]].fill(&results[n])
 		}

@@ -164,7 +164,7 @@ func (r *round) compile(ctx context.Context) error {
 		return nil
 	}
 	r.progress(0, len(r.jobs))
-	err := compile(ctx, r.jobs, r.s.env, r.take)
+	err := compile(ctx, r.jobs, r.s.host, r.take)
 	if more := r.warnings - maxWarnings; more > 0 {
 		r.s.log.Warn("more warnings about zones: see dnsappctl zone show", "warnings", more)
 	}

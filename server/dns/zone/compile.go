@@ -127,41 +127,58 @@ type Compiled struct {
 // of the Go heap.
 const largeFile = 4 << 20
 
+// Opener opens a file for reading and returns its descriptor.
+type Opener func(path string) (fd int, err error)
+
+// OpenFile is the Opener with the rights of the process.
+func OpenFile(path string) (fd int, err error) {
+	err = retry(func() (err error) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+// Compile is Opener.Compile with OpenFile.
+func Compile(origin, file string) (c *Compiled, rep Report, err error) {
+	return Opener(OpenFile).Compile(origin, file)
+}
+
 // Compile reads the zone with the given origin (presentation form) from a
 // master file (RFC 1035 5) and its includes. The Report is filled as far as it
 // got, also with an error. The error joins an *Error for each thing that is
 // wrong (the first 20) and matches ErrZone, or is that of a file.
-func Compile(origin, file string) (c *Compiled, rep Report, err error) {
+func (o Opener) Compile(origin, file string) (c *Compiled, rep Report, err error) {
 	rep.Name = origin
-	o, err := wire.AppendName(nil, []byte(origin), []byte{0})
+	apex, err := wire.AppendName(nil, []byte(origin), []byte{0})
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: origin: %w", origin, err)
 	}
 	var lower wire.Name
-	lower.Set(o)
-	o = lower.Bytes()
-	rep.Name = wire.Text(o)
+	lower.Set(apex)
+	apex = lower.Bytes()
+	rep.Name = wire.Text(apex)
 
 	diags := &diagnostics{}
-	src := source{diags: diags}
+	src := source{opener: o, diags: diags}
 	defer src.free()
 	data, _, err := src.open(file)
 	if err != nil {
 		return nil, rep, fmt.Errorf("compiling zone %s: %w", rep.Name, err)
 	}
 	defer func() { rep.Warnings, rep.WarningsDropped = diags.warnings, diags.dropped }()
-	b := newBuilder(o, diags, bytes.Count(data, []byte("\n"))+1, len(data), len(data) >= largeFile)
+	b := newBuilder(apex, diags, bytes.Count(data, []byte("\n"))+1, len(data), len(data) >= largeFile)
 	defer func() {
 		if err != nil {
 			b.free()
 		}
 	}()
-	err = master.Parse(data, file, o, &master.Handler{
+	err = master.Parse(data, file, apex, &master.Handler{
 		Record: b.add, Errorf: diags.errorf, Warnf: diags.warnf, Open: src.open, Done: src.done,
 	})
 	src.free() // the text makes room for the image
 	rep.Deps = src.deps
-	rep.Key = keyOf(o, rep.Deps)
+	rep.Key = keyOf(apex, rep.Deps)
 	if err == nil && len(diags.errs) == 0 {
 		b.finish()
 		b.check()
@@ -215,9 +232,10 @@ func (c *Compiled) Region(name string) (*shm.Region, error) {
 
 // source reads the files of a zone and remembers what it read.
 type source struct {
-	diags *diagnostics
-	deps  []Dep
-	texts map[uint16]*reserve // of large files
+	opener Opener
+	diags  *diagnostics
+	deps   []Dep
+	texts  map[uint16]*reserve // of large files
 }
 
 // done gives back the first octets of a file.
@@ -242,7 +260,7 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 		return nil, 0, fmt.Errorf("reading %s: a zone of more than %d files", path, math.MaxUint16)
 	}
 	var r reserve
-	data, st, err := readFile(path, &r)
+	data, st, err := readFile(s.opener, path, &r)
 	if err != nil {
 		r.free()
 		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
@@ -263,12 +281,9 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 // readFile returns the content of a file, and its status before it was read. It
 // takes the shortest way, without the runtime's preparations to wait for a file:
 // there may be hundreds of thousands of small ones. A large one is read into r.
-func readFile(path string, r *reserve) (data []byte, st unix.Stat_t, err error) {
-	fd := -1
-	if err := retry(func() (err error) {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		return err
-	}); err != nil {
+func readFile(o Opener, path string, r *reserve) (data []byte, st unix.Stat_t, err error) {
+	fd, err := o(path)
+	if err != nil {
 		return nil, st, err
 	}
 	defer unix.Close(fd)
