@@ -94,7 +94,7 @@ var schema = []setting{
 	},
 	{
 		path: "user", kind: kindText, max: 64, def: "nobody", frozen: frozenSupervisor,
-		doc: "User name, or numeric user id, that the workers run as. It has an effect only when started as root.",
+		doc: "User name, or numeric user id, that workers and zone compilers run as. It has an effect only when started as root.",
 	},
 	{
 		path: "workers", kind: kindInt, def: "1", min: 1, max: maxWorkers,
