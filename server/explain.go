@@ -13,6 +13,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/udpflow/flow"
 	"github.com/dnsapp/dnsapp/udpflow/table"
@@ -197,12 +198,11 @@ type explainer struct {
 func (e *explainer) run() {
 	e.rule(1, 0, false, "", "not a QUIC listener")
 	e.ownTable()
-	older := false
-	for _, g := range e.s.olderThan(e.reader) {
-		older = true
+	others := e.s.besides(e.reader)
+	for _, g := range others {
 		e.drainingTable(g)
 	}
-	if !older {
+	if len(others) == 0 {
 		e.rule(3, 0, false, "", "no older generation lives")
 	}
 	e.rule(4, e.reader.Epoch, true,
@@ -237,7 +237,7 @@ func (e *explainer) ownTable() {
 	e.own(g, sight)
 }
 
-// drainingTable is rule 3: the table of an older generation.
+// drainingTable is rule 3: the table of a generation that may drain.
 func (e *explainer) drainingTable(g *generation) {
 	sight, found := g.table.Inspect(e.hash, e.now)
 	text := sightText(g, sight, found)
@@ -299,15 +299,15 @@ func sightText(g *generation, sight table.Sight, found bool) string {
 	return fmt.Sprintf("over: worker %d served it, idle for %v, and flows end after %v", sight.Worker, idle, g.table.Idle())
 }
 
-// olderThan returns the live generations older than g, newest first: the order
-// in which their tables are asked.
-func (s *Supervisor) olderThan(g *generation) []*generation {
-	var older []*generation
+// besides returns the generations whose tables are asked after that of g, newest
+// first: the older ones, and newer ones that have had to give the wire back.
+func (s *Supervisor) besides(g *generation) []*generation {
+	var others []*generation
 	for _, o := range s.gens {
-		if o != nil && o.Epoch < g.Epoch {
-			older = append(older, o)
+		if o != nil && o != g && (o.Epoch < g.Epoch || s.stateOf(o) >= directory.Draining) {
+			others = append(others, o)
 		}
 	}
-	slices.SortFunc(older, func(a, b *generation) int { return cmp.Compare(b.Epoch, a.Epoch) })
-	return older
+	slices.SortFunc(others, func(a, b *generation) int { return cmp.Compare(b.Epoch, a.Epoch) })
+	return others
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -61,6 +62,7 @@ type process struct {
 	retry    *time.Timer // pending respawn
 	wanted   bool        // respawn it when it ends
 	suspect  *suspect    // asked for a sign of life, nil: not
+	asked    time.Time   // when that was last
 	zones    zonesOf     // of the one that lives
 }
 
@@ -173,10 +175,9 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 		Directory: add(s.dirRegion.Fd()), Counters: add(s.countersRegion.Fd()),
 	}
 	for _, o := range s.gens {
-		if o == nil || o.Epoch > g.Epoch {
-			continue
+		if o != nil {
+			m.Epochs[o.Slot], m.Tables[o.Slot] = o.Epoch, add(o.region.Fd())
 		}
-		m.Tables[o.Slot] = add(o.region.Fd())
 	}
 	for _, o := range s.gens {
 		if o == nil {
@@ -236,6 +237,8 @@ func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m wor
 	case worker.OpReport:
 		s.checkDrained(g)
 	case worker.OpReleased: // its watcher reads the directory
+	case worker.OpLost:
+		s.sayAgain(g, p)
 	case worker.OpZoned:
 		s.zonesTaken(g, p, m)
 	default:
@@ -249,6 +252,7 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	p.link.Close()
 	p.proc, p.link = nil, nil
 	s.dir.Worker(int(g.Slot), i).SetGone()
+	s.closeConnections(g, i)
 	s.wakeAll()
 	if time.Since(p.started) >= minRun {
 		p.failures = 0
@@ -432,15 +436,24 @@ func (s *Supervisor) discard(g *generation) {
 	for _, fd := range g.wakes {
 		unix.Close(fd)
 	}
-	for _, r := range g.rings {
-		closeRegion(r.region)
-	}
-	for _, o := range s.gens { // rings into its slot are of this generation only
-		if o != nil && o.rings[int(g.Slot)] != nil {
-			closeRegion(o.rings[int(g.Slot)].region)
-			delete(o.rings, int(g.Slot))
-		}
+	if err := s.closeRings(g); err != nil {
+		s.log.Error("closing rings", "epoch", g.Epoch, "error", err)
 	}
 	s.dropZones(g.newZones)
 	s.closeQueryLog(g.queryLog)
+}
+
+// closeRings closes the rings from g and to it.
+func (s *Supervisor) closeRings(g *generation) (err error) {
+	for _, r := range g.rings {
+		err = errors.Join(err, r.region.Close())
+	}
+	g.rings = nil
+	for _, o := range s.gens { // rings into its slot are of this generation only
+		if o != nil && o.rings[int(g.Slot)] != nil {
+			err = errors.Join(err, o.rings[int(g.Slot)].region.Close())
+			delete(o.rings, int(g.Slot))
+		}
+	}
+	return err
 }

@@ -43,10 +43,55 @@ func (s *Supervisor) openWindow(name reload.Generation) {
 			if p.link == nil { // when it is back its manifest has them
 				continue
 			}
-			if err := p.link.SendWindow(int(next.Slot), next.rings[int(o.Slot)].region.Fd(), next.wakes); err != nil {
-				s.log.Error("opening the window of a worker", "epoch", o.Epoch, "worker", p.index, "error", err)
-			}
+			s.sendWindow(o, p, next)
 		}
+	}
+}
+
+// sendWindow tells a worker of o what it needs of a newer generation: so that it
+// takes the flows that are forwarded to it and, if the wire comes back, forwards
+// those of the newer one.
+func (s *Supervisor) sendWindow(o *generation, p *process, next *generation) {
+	err := p.link.SendWindow(worker.Window{
+		Slot: int(next.Slot), Epoch: next.Epoch, Wakes: next.wakes,
+		From: next.rings[int(o.Slot)].region.Fd(), Table: next.region.Fd(), To: o.rings[int(next.Slot)].region.Fd(),
+	})
+	if err != nil {
+		s.log.Error("opening the window of a worker", "epoch", o.Epoch, "worker", p.index, "error", err)
+	}
+}
+
+// sayAgain tells a worker that has lost a message all that it was told since its
+// start and still has to know.
+func (s *Supervisor) sayAgain(g *generation, p *process) {
+	s.log.Warn("a worker has lost a message: everything is said again", "epoch", g.Epoch, "worker", p.index)
+	send := func(m worker.Message) {
+		if err := p.link.Send(m); err != nil {
+			s.log.Error("telling a worker again", "epoch", g.Epoch, "worker", p.index, "op", m.Op, "error", err)
+		}
+	}
+	for _, o := range s.gens {
+		switch {
+		case o == nil || o == g:
+		case o.Epoch > g.Epoch && o.rings[int(g.Slot)] != nil && g.rings[int(o.Slot)] != nil:
+			s.sendWindow(g, p, o)
+		}
+	}
+	switch {
+	case g.drainOrder != 0:
+		s.sendDrain(g, p)
+	case g.Generation == s.state.Active:
+		send(worker.Message{Op: worker.OpResume})
+	}
+	if slot := &s.state.Slots[g.Slot]; slot.Stage == reload.StageReleasing {
+		send(worker.Message{Op: worker.OpRelease, Window: g.window})
+	}
+	if p.zones.sent != nil || p.zones.has != g.catalog {
+		p.zones.sent = nil
+		s.sendZones(g, p)
+	}
+	if g.ending {
+		send(worker.Message{Op: worker.OpQuit})
 	}
 }
 
@@ -325,19 +370,25 @@ func (s *Supervisor) askDrain(f reload.AskDrain) {
 		if p.link == nil {
 			continue
 		}
-		if f.Gen == s.state.Active { // a stop: nobody takes the wire over
-			if err := p.link.Send(worker.Message{Op: worker.OpStop}); err != nil {
-				s.log.Error("stopping a worker", "epoch", g.Epoch, "worker", i, "error", err)
-			}
-		}
-		if err := p.link.Send(worker.Message{Op: worker.OpDrain}); err != nil {
-			s.log.Error("draining a worker", "epoch", g.Epoch, "worker", i, "error", err)
-		}
+		s.sendDrain(g, p)
 	}
 	if f.Gen == s.state.Active {
 		s.sockets.closeUDP(g.uses)
 	}
 	s.checkDrained(g)
+}
+
+// sendDrain tells a worker to drain; one of the owner of the wire, which drains
+// only in a stop, to take no new work as well: nobody takes the wire over.
+func (s *Supervisor) sendDrain(g *generation, p *process) {
+	if g.Generation == s.state.Active {
+		if err := p.link.Send(worker.Message{Op: worker.OpStop}); err != nil {
+			s.log.Error("stopping a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
+		}
+	}
+	if err := p.link.Send(worker.Message{Op: worker.OpDrain}); err != nil {
+		s.log.Error("draining a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
+	}
 }
 
 // resume carries out Resume.

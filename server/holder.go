@@ -13,8 +13,9 @@ import (
 )
 
 // holderOf names the process that has the address bound, such as
-// "nsd (pid 4711)", as far as /proc shows it; else it returns "".
-func holderOf(k socketKey) string {
+// "nsd (pid 4711)", as far as /proc shows it; else it returns "". An orphan is a
+// worker whose supervisor has died.
+func holderOf(k socketKey) (name string, orphan bool) {
 	inodes := make(map[string]bool)
 	for _, suffix := range []string{"", "6"} {
 		f, err := os.Open("/proc/net/" + k.network() + suffix)
@@ -35,22 +36,63 @@ func holderOf(k socketKey) string {
 		f.Close()
 	}
 	if len(inodes) == 0 {
-		return ""
+		return "", false
 	}
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
-		return ""
+		return "", false
 	}
 	for _, l := range links {
 		if to, err := os.Readlink(l); err == nil && inodes[to] {
 			pid := strings.Split(l, "/")[2]
 			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
-				comm, err := os.ReadFile("/proc/" + pid + "/comm")
-				if err != nil {
-					return "pid " + pid
+				comm := commOf(pid)
+				if comm == "" {
+					return "pid " + pid, false
 				}
-				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), pid)
+				return fmt.Sprintf("%s (pid %s)", comm, pid), comm == workerComm && orphaned(pid)
 			}
+		}
+	}
+	return "", false
+}
+
+// workerComm is the name that workers have in /proc.
+const workerComm = "dnsapp-worker"
+
+// orphaned reports whether the parent of a worker is not its supervisor, which runs
+// the same image. Where that cannot be seen, only that of init is taken for another.
+func orphaned(pid string) bool {
+	own, err := os.Readlink("/proc/" + pid + "/exe")
+	if err != nil {
+		return false
+	}
+	ppid := parentOf(pid)
+	parent, err := os.Readlink("/proc/" + ppid + "/exe")
+	if err != nil {
+		return ppid == "1"
+	}
+	return parent != own
+}
+
+// commOf returns the name of a process, "" if it is gone.
+func commOf(pid string) string {
+	comm, err := os.ReadFile("/proc/" + pid + "/comm")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(comm), "\n")
+}
+
+// parentOf returns the parent of a process, "" if it is gone.
+func parentOf(pid string) string {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(status)) {
+		if parent, found := strings.CutPrefix(line, "PPid:"); found {
+			return strings.TrimSpace(parent)
 		}
 	}
 	return ""

@@ -26,20 +26,20 @@ func TestHolderOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := socketKey{address: netip.AddrPortFrom(netip.MustParseAddr(c.want), held.Port()), tcp: c.network == "tcp"}
-		if got, want := holderOf(k), fmt.Sprintf("%s (pid %d)", c.name, p.PID); got != want {
-			t.Errorf("%s %v, held at %v: %q, want %q", c.network, k.address, held, got, want)
+		if got, orphan := holderOf(k); got != fmt.Sprintf("%s (pid %d)", c.name, p.PID) || orphan {
+			t.Errorf("%s %v, held at %v: %q, orphan %v", c.network, k.address, held, got, orphan)
 		}
 		if err := probe(k); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s %v is taken by %s (pid %d): ", c.network, k.address, c.name, p.PID)) {
 			t.Errorf("the probe says %v", err)
 		}
 		other := k
 		other.tcp = !k.tcp
-		if got := holderOf(other); got != "" {
+		if got, _ := holderOf(other); got != "" {
 			t.Errorf("of the other transport: %q", got)
 		}
 		other = k
 		other.address = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.77"), k.address.Port())
-		if got := holderOf(other); held.Addr().IsLoopback() && got != "" {
+		if got, _ := holderOf(other); held.Addr().IsLoopback() && got != "" {
 			t.Errorf("of another address: %q", got)
 		}
 	}

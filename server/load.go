@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/control"
-	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/reload"
 )
@@ -30,9 +29,8 @@ func (s *Supervisor) serving(g *generation) (load *control.Load, newest time.Dur
 		}
 		load.Flows += flows
 	}
-	for lane := range g.lanes() {
-		b := s.counters.Block(int(g.Slot), lane)
-		load.TCP += int(b.Load(counters.TCPAccepted) - b.Load(counters.TCPClosed))
+	for i := range g.workers {
+		load.TCP += int(s.connections(g, i))
 	}
 	return load, newest
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // How often the supervisor looks whether traffic waits for a worker that does
-// not move: more often while there is traffic. It asks a worker only when some
-// waits: an idle one is left alone.
+// not move: more often while there is traffic, or an answer is owed. It asks a
+// worker only when some waits, or may wait where only the worker sees it, in its
+// connections: an idle one is left alone.
 const (
 	monitorBusy = 50 * time.Millisecond
 	monitorIdle = 500 * time.Millisecond
@@ -30,9 +31,9 @@ type suspect struct {
 // monitor looks at the workers, now and then, until the supervisor ends. Within
 // the loop.
 func (s *Supervisor) monitor() {
-	s.lookAtWorkers()
+	owed := s.lookAtWorkers()
 	next := monitorIdle
-	if time.Since(s.lastTraffic) < busyFor {
+	if owed || time.Since(s.lastTraffic) < busyFor {
 		next = monitorBusy
 	}
 	time.AfterFunc(next, func() { s.post(s.monitor) })
@@ -40,10 +41,10 @@ func (s *Supervisor) monitor() {
 
 // lookAtWorkers asks the workers that traffic waits for, and ends those that
 // have not answered for heartbeat_timeout and will not: the machine has them
-// replaced.
-func (s *Supervisor) lookAtWorkers() {
+// replaced. It reports whether an answer is owed.
+func (s *Supervisor) lookAtWorkers() (owed bool) {
 	if s.dir.Owner().IsPark() {
-		return
+		return false
 	}
 	for _, g := range s.gens {
 		if g == nil || g.ending || !s.stateOf(g).Live() {
@@ -59,13 +60,16 @@ func (s *Supervisor) lookAtWorkers() {
 			case waiting[i]:
 				s.suspect(g, p)
 			}
+			owed = owed || p.suspect != nil
 		}
 	}
+	return owed
 }
 
-// waiting says for which workers of g traffic waits that they had time to take:
-// on a socket of a lane that has received nothing since the last look, or in a
-// ring.
+// waiting says for which workers of g traffic waits, or may wait, that they had
+// time to take: on a socket of a lane that has received nothing since the last
+// look, in the queue of a listener, in a ring or, for all that is known here, on a
+// connection.
 func (s *Supervisor) waiting(g *generation) []bool {
 	waiting := make([]bool, len(g.workers))
 	epoch := s.dir.Owner().Epoch()
@@ -79,12 +83,26 @@ func (s *Supervisor) waiting(g *generation) []bool {
 		g.bursts[lane] = n
 	}
 	for _, u := range g.uses {
-		if u.tcp || u.fd < 0 || u.lane >= len(idle) || !idle[u.lane] || s.dir.Reader(epoch, u.id) != int(g.Slot) {
-			continue
+		switch {
+		case u.fd < 0 || s.dir.Reader(epoch, u.id) != int(g.Slot):
+		case u.tcp && u.listening:
+			if n, err := netio.Unaccepted(u.fd); err == nil && n > 0 { // any lane may take them
+				for lane, is := range idle {
+					waiting[lane/g.cfg.Lanes] = waiting[lane/g.cfg.Lanes] || is
+				}
+			}
+		case !u.tcp && u.lane < len(idle) && idle[u.lane]:
+			if n, err := netio.Queued(u.fd); err == nil && n > 0 {
+				waiting[u.lane/g.cfg.Lanes] = true
+				s.lastTraffic = time.Now()
+			}
 		}
-		if n, err := netio.Queued(u.fd); err == nil && n > 0 {
-			waiting[u.lane/g.cfg.Lanes] = true
-			s.lastTraffic = time.Now()
+	}
+	for i, p := range g.workers {
+		if time.Since(p.asked) >= monitorIdle && s.connections(g, i) > 0 {
+			for _, is := range idle[i*g.cfg.Lanes : (i+1)*g.cfg.Lanes] {
+				waiting[i] = waiting[i] || is
+			}
 		}
 	}
 	for _, o := range s.gens {
@@ -99,8 +117,28 @@ func (s *Supervisor) waiting(g *generation) []bool {
 	return waiting
 }
 
+// connections returns how many connections worker i of g has open.
+func (s *Supervisor) connections(g *generation, i int) (n uint64) {
+	for lane := i * g.cfg.Lanes; lane < (i+1)*g.cfg.Lanes; lane++ {
+		b := s.counters.Block(int(g.Slot), lane)
+		closed := b.Load(counters.TCPClosed) // first: whatever is closed was accepted
+		n += b.Load(counters.TCPAccepted) - closed
+	}
+	return n
+}
+
+// closeConnections counts the connections of a dead worker as closed: the kernel
+// has closed them, and there is nobody else who counts for its lanes.
+func (s *Supervisor) closeConnections(g *generation, i int) {
+	for lane := i * g.cfg.Lanes; lane < (i+1)*g.cfg.Lanes; lane++ {
+		b := s.counters.Block(int(g.Slot), lane)
+		b.Add(counters.TCPClosed, b.Load(counters.TCPAccepted)-b.Load(counters.TCPClosed))
+	}
+}
+
 // suspect asks every lane of p for a sign of life.
 func (s *Supervisor) suspect(g *generation, p *process) {
+	p.asked = time.Now()
 	x := &suspect{pid: p.proc.PID, cpu: cpuTime(p.proc.PID), since: time.Now()}
 	for l := range g.cfg.Lanes {
 		lane := p.index*g.cfg.Lanes + l

@@ -107,6 +107,9 @@ const manyZones = 10_000
 func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	cfg := w.cfg
 	share := p.Mode == reload.Graceful
+	if err := s.ensureFiles(cfg); err != nil {
+		return err
+	}
 	bound, err := s.sockets.bind(cfg, share)
 	if err != nil {
 		return err
@@ -117,9 +120,7 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	g := &generation{cfg: cfg, uses: bound.uses, newZones: w.zones, queryLog: w.queryLog, started: time.Now(), rings: make(map[int]*ringRegion)}
 	g.Slot = p.Slot
 	undo := func(err error) error {
-		for _, r := range g.rings {
-			err = errors.Join(err, r.region.Close())
-		}
+		err = errors.Join(err, s.closeRings(g))
 		for _, fd := range g.wakes {
 			unix.Close(fd)
 		}
@@ -148,10 +149,12 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 		}
 	}
 	for _, o := range s.gens {
-		if o != nil && share {
-			if err := s.makeRings(g, o); err != nil {
-				return undo(err)
-			}
+		if o == nil || !share {
+			continue
+		}
+		// From it, and to it should the wire come back.
+		if err := errors.Join(s.makeRings(g, o), s.makeRings(o, g)); err != nil {
+			return undo(err)
 		}
 	}
 	g.bursts = make([]uint64, g.lanes())

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -314,9 +315,13 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 	if f.Outcome == reload.Done {
 		s.log.Info("reload done", "reload", r.id, "epoch", p.ToEpoch, "elapsed", p.Elapsed.Duration().Round(time.Microsecond),
 			"gap", p.Gap.Duration().Round(time.Microsecond), "handed", p.Handed, "reason", p.Reason)
-	} else {
-		s.log.Error("reload "+string(p.Outcome), "reload", r.id, "reason", strings.ReplaceAll(p.Reason, "\n", "; "))
+		return
 	}
+	level := slog.LevelError
+	if p.Outcome == control.OutcomeRefused { // nothing was touched
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "reload "+string(p.Outcome), "reload", r.id, "reason", strings.ReplaceAll(p.Reason, "\n", "; "))
 }
 
 // Reload implements control.Backend.

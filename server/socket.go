@@ -20,6 +20,9 @@ type socketKey struct {
 	lane    int // of the reuse-port group; 0 for TCP
 }
 
+// group returns the key that all sockets of an address share.
+func (k socketKey) group() socketKey { return socketKey{address: k.address, tcp: k.tcp} }
+
 func (k socketKey) network() string {
 	if k.tcp {
 		return "tcp"
@@ -43,13 +46,37 @@ type socket struct {
 // sockets is all sockets that are bound now.
 type sockets struct {
 	byID       map[uint32]*socket
-	kernelLost uint64 // datagrams that the kernel dropped on sockets closed since
+	byKey      map[socketKey]*socket // the newest with that key
+	members    map[socketKey]int     // sockets of an address, by the key of lane 0
+	lowest     uint32                // no id below is free
+	kernelLost uint64                // datagrams that the kernel dropped on sockets closed since
 	shortWarns map[netip.AddrPort]bool
 	steered    map[netip.AddrPort]int // groups whose first sockets get everything, and how many
 }
 
 func newSockets() *sockets {
-	return &sockets{byID: make(map[uint32]*socket), shortWarns: make(map[netip.AddrPort]bool), steered: make(map[netip.AddrPort]int)}
+	return &sockets{
+		byID: make(map[uint32]*socket), byKey: make(map[socketKey]*socket), members: make(map[socketKey]int),
+		shortWarns: make(map[netip.AddrPort]bool), steered: make(map[netip.AddrPort]int),
+	}
+}
+
+// add adds a socket that has its id.
+func (ss *sockets) add(s *socket) {
+	ss.byID[s.id], ss.byKey[s.socketKey] = s, s
+	ss.members[s.group()]++
+}
+
+// remove takes it out again.
+func (ss *sockets) remove(s *socket) {
+	delete(ss.byID, s.id)
+	ss.lowest = min(ss.lowest, s.id)
+	if ss.byKey[s.socketKey] == s {
+		delete(ss.byKey, s.socketKey)
+	}
+	if ss.members[s.group()]--; ss.members[s.group()] == 0 {
+		delete(ss.members, s.group())
+	}
 }
 
 // use is one listener's claim to a socket.
@@ -103,17 +130,12 @@ func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 }
 
 func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map[socketKey]error, r *bindResult) (*socket, error) {
-	mine := false // this instance has the address bound
-	for _, s := range ss.byID {
-		if s.address == k.address && s.tcp == k.tcp {
-			mine = true
-			if share && s.lane == k.lane {
-				return s, nil
-			}
-		}
+	if s := ss.byKey[k]; s != nil && share {
+		return s, nil
 	}
 	// One probe an address: without SO_REUSEPORT it fails if anybody has it.
-	group := socketKey{address: k.address, tcp: k.tcp}
+	group := k.group()
+	mine := ss.members[group] > 0 // this instance has the address bound
 	err, fresh := probed[group]
 	if !mine && !fresh {
 		err, fresh = probe(k), true
@@ -148,7 +170,7 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	if err != nil {
 		return nil, err
 	}
-	ss.byID[id] = s
+	ss.add(s)
 	r.fresh = append(r.fresh, s)
 	return s, nil
 }
@@ -158,8 +180,12 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 func probe(k socketKey) error {
 	err := netio.Probe(k.network(), k.address)
 	if errors.Is(err, unix.EADDRINUSE) {
-		holder := holderOf(k)
-		if holder == "" {
+		holder, orphan := holderOf(k)
+		switch {
+		case orphan:
+			return fmt.Errorf("%s %v is taken by %s, which a dnsapp that has died has left, and which serves on: "+
+				"end it by kill -TERM, and start again", k.network(), k.address, holder)
+		case holder == "":
 			holder = "another process"
 		}
 		return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
@@ -168,9 +194,9 @@ func probe(k socketKey) error {
 }
 
 func (ss *sockets) freeID() (uint32, error) {
-	for id := range uint32(directory.MaxSockets) {
-		if _, taken := ss.byID[id]; !taken {
-			return id, nil
+	for ; ss.lowest < directory.MaxSockets; ss.lowest++ {
+		if ss.byID[ss.lowest] == nil {
+			return ss.lowest, nil
 		}
 	}
 	return 0, fmt.Errorf("more than %d sockets: use fewer addresses or lanes", directory.MaxSockets)
@@ -189,7 +215,7 @@ func (ss *sockets) release(uses []use) {
 	slices.SortFunc(idle, func(a, b *socket) int { return b.lane - a.lane })
 	for _, s := range idle {
 		ss.close(s)
-		delete(ss.byID, s.id)
+		ss.remove(s)
 	}
 }
 
@@ -234,17 +260,18 @@ func (ss *sockets) join(uses []use, lanes int) error {
 // steer restricts the groups that have more sockets than lanes to the first
 // ones, and frees those that have not.
 func (ss *sockets) steer(uses []use, lanes int) error {
+	bound := make(map[netip.AddrPort]int)
+	for _, s := range ss.byID {
+		if !s.tcp && s.bound {
+			bound[s.address]++
+		}
+	}
 	var errs []error
 	for _, u := range uses {
 		if u.tcp || u.lane != 0 || !u.bound || u.fd < 0 {
 			continue
 		}
-		group := 0
-		for _, s := range ss.byID {
-			if !s.tcp && s.address == u.address && s.bound {
-				group++
-			}
-		}
+		group := bound[u.address]
 		switch n, steered := ss.steered[u.address]; {
 		case group > lanes && n != lanes:
 			if err := netio.Steer(u.fd, u.address, lanes); err != nil {

@@ -331,22 +331,22 @@ func TestFreeID(t *testing.T) {
 		if got, err := ss.freeID(); err != nil || got != id {
 			t.Fatalf("id %d, %v; want %d", got, err, id)
 		}
-		ss.byID[id] = &socket{id: id}
+		ss.add(&socket{id: id})
 		if id == 99 {
 			break
 		}
 	}
-	delete(ss.byID, 7)
+	ss.remove(ss.byID[7])
 	if got, err := ss.freeID(); err != nil || got != 7 {
 		t.Errorf("id %d, %v", got, err)
 	}
 	for id := range uint32(directory.MaxSockets) {
-		ss.byID[id] = &socket{id: id}
+		ss.add(&socket{id: id})
 	}
 	if id, err := ss.freeID(); err == nil {
 		t.Errorf("id %d of a full table", id)
 	}
-	delete(ss.byID, directory.MaxSockets-1)
+	ss.remove(ss.byID[directory.MaxSockets-1])
 	if got, err := ss.freeID(); err != nil || got != directory.MaxSockets-1 {
 		t.Errorf("id %d, %v", got, err)
 	}

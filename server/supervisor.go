@@ -76,6 +76,7 @@ type Supervisor struct {
 	outcomes    map[control.Outcome]uint64
 	respawned   uint64
 	lastTraffic time.Time // seen by the monitor
+	fewFiles    uint64    // the limit of open files that was warned of last; 0: none
 	stopWaiters []*stopWaiter
 	journal     journal
 	orders      orders
@@ -267,6 +268,9 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 // open takes what an instance holds from its start to its end.
 func (s *Supervisor) open() error {
 	s.control = control.NewServer(s, s.log)
+	if err := s.ensureFiles(s.cfg); err != nil {
+		return err
+	}
 	if err := s.control.Listen(s.cfg.Control); err != nil {
 		return err
 	}

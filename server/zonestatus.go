@@ -16,22 +16,32 @@ import (
 // withZones calls f, beside the loop, with the zones of the generation that has
 // the wire; none before there is one.
 func (s *Supervisor) withZones(ctx context.Context, f func([]*zones.Zone)) error {
-	var c *zones.Catalog
+	found := make(chan *zones.Catalog, 1)
 	err := s.ask(ctx, func() {
-		if g := s.generation(s.state.Active); g != nil {
+		var c *zones.Catalog
+		if g := s.generation(s.state.Active); g != nil && ctx.Err() == nil {
 			c = g.catalog
 			s.zones.Retain(c)
 		}
+		found <- c
 	})
-	if err != nil {
+	if err != nil { // the loop may come to it yet
+		go func() {
+			select {
+			case c := <-found:
+				s.zones.Release(c)
+			case <-s.done:
+			}
+		}()
 		return err
 	}
+	c := <-found
+	defer s.zones.Release(c)
 	if c == nil {
 		f(nil)
-		return nil
+	} else {
+		f(c.Zones)
 	}
-	defer s.zones.Release(c)
-	f(c.Zones)
 	return nil
 }
 

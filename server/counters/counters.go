@@ -73,6 +73,7 @@ const (
 	TakenBack                  // datagrams taken back from the ring of a dead owner
 	TCPAccepted                // connections accepted
 	TCPClosed                  // connections ended, for whatever reason
+	TCPAcceptFailed            // attempts to accept one that failed for want of descriptors or memory
 	TCPQueries                 // messages (DNS) or lines (identify) read from streams
 	TCPAnswers                 // answers written to streams
 	QueriesLogged              // lines of the query log

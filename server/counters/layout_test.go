@@ -18,7 +18,7 @@ func TestLayout(t *testing.T) {
 	d.Value("Received Served Sibling Sent", []ID{Received, Served, Sibling, Sent})
 	d.Value("RxBytes TxBytes Bursts KernelDrops", []ID{RxBytes, TxBytes, Bursts, KernelDrops})
 	d.Value("NotRecorded FromSibling ServedRing TakenBack", []ID{NotRecorded, FromSibling, ServedRing, TakenBack})
-	d.Value("TCPAccepted TCPClosed TCPQueries TCPAnswers", []ID{TCPAccepted, TCPClosed, TCPQueries, TCPAnswers})
+	d.Value("TCPAccepted TCPClosed TCPAcceptFailed TCPQueries TCPAnswers", []ID{TCPAccepted, TCPClosed, TCPAcceptFailed, TCPQueries, TCPAnswers})
 	d.Value("QueriesLogged QueriesNotLogged", []ID{QueriesLogged, QueriesNotLogged})
 	d.Value("ForwardedTo ForwardedFrom", []ID{ForwardedTo, ForwardedFrom})
 	d.Value("Dropped DroppedRing DroppedTCP", []ID{Dropped, DroppedRing, DroppedTCP})

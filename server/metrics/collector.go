@@ -101,6 +101,7 @@ func (o output) packets(s *counters.Snapshot) {
 func (o output) streams(s *counters.Snapshot) {
 	o.count(tcpAccepted, s, counters.TCPAccepted)
 	o.count(tcpClosed, s, counters.TCPClosed)
+	o.count(tcpAcceptFailed, s, counters.TCPAcceptFailed)
 	o.count(tcpQueries, s, counters.TCPQueries)
 	o.count(tcpAnswers, s, counters.TCPAnswers)
 	o.reasons(tcpDropped, s, counters.DroppedTCP)

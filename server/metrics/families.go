@@ -46,11 +46,12 @@ var (
 
 // The streams.
 var (
-	tcpAccepted = newFamily(counterKind, "tcp_connections_accepted_total", "TCP connections accepted.")
-	tcpClosed   = newFamily(counterKind, "tcp_connections_closed_total", "TCP connections ended, by either side.")
-	tcpQueries  = newFamily(counterKind, "tcp_messages_received_total", "Messages (DNS) and lines (identify) read from TCP connections.")
-	tcpAnswers  = newFamily(counterKind, "tcp_messages_answered_total", "Answers written to TCP connections.")
-	tcpDropped  = newFamily(counterKind, "tcp_messages_dropped_total", "Messages on TCP connections without an answer, by reason.", "reason")
+	tcpAccepted     = newFamily(counterKind, "tcp_connections_accepted_total", "TCP connections accepted.")
+	tcpClosed       = newFamily(counterKind, "tcp_connections_closed_total", "TCP connections ended, by either side.")
+	tcpAcceptFailed = newFamily(counterKind, "tcp_accept_failures_total", "Attempts to accept a TCP connection that failed for want of descriptors or memory. The connection waits in its queue.")
+	tcpQueries      = newFamily(counterKind, "tcp_messages_received_total", "Messages (DNS) and lines (identify) read from TCP connections.")
+	tcpAnswers      = newFamily(counterKind, "tcp_messages_answered_total", "Answers written to TCP connections.")
+	tcpDropped      = newFamily(counterKind, "tcp_messages_dropped_total", "Messages on TCP connections without an answer, by reason.", "reason")
 )
 
 // DNS.
@@ -109,7 +110,7 @@ var sections = []section{
 		received, served, sibling, forwarded, dropped, inHand, kernelDrops, ringTaken, ringServed,
 		sent, receivedSize, sentSize, bursts, notRecorded,
 	}},
-	{"TCP", []*family{tcpAccepted, tcpClosed, connections, tcpQueries, tcpAnswers, tcpDropped}},
+	{"TCP", []*family{tcpAccepted, tcpClosed, tcpAcceptFailed, connections, tcpQueries, tcpAnswers, tcpDropped}},
 	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated, logged, notLogged}},
 	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, flows}},
 	{"Reloads", []*family{

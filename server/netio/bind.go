@@ -214,3 +214,13 @@ func Listen(fd int) error {
 	}
 	return nil
 }
+
+// Unaccepted returns how many connections wait on the listening socket fd to be
+// accepted.
+func Unaccepted(fd int) (int, error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, fmt.Errorf("looking at the queue of a listener: TCP_INFO: %w", err)
+	}
+	return int(info.Unacked), nil // of a listener it is that
+}

@@ -254,10 +254,25 @@ func TestListen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if n, err := Unaccepted(fd); err != nil || n != 0 {
+			t.Errorf("%d connections wait before the first, %v", n, err)
+		}
 		c, err := net.DialTimeout("tcp", ap.String(), patience)
 		if err != nil {
 			t.Fatal(err)
 		}
+		await(t, fd)
+		if n, err := Unaccepted(fd); err != nil || n != 1 {
+			t.Errorf("%d connections wait, %v; there is one", n, err)
+		}
+		conn, _, err := unix.Accept(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := Unaccepted(fd); err != nil || n != 0 {
+			t.Errorf("%d connections wait after the first was taken, %v", n, err)
+		}
+		unix.Close(conn)
 		c.Close()
 		if _, err := BindTCP(ap); !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("bound beside a listener: %v", err)

@@ -95,7 +95,8 @@ type lane struct {
 	starved time.Time // until when no connection is accepted, for want of resources; zero: now
 
 	split *dispatch.Lane
-	rings *ringReader // nil unless this lane empties the worker's rings
+	peers [directory.MaxSlots]*peer // those that split knows
+	rings *ringReader               // nil unless this lane empties the worker's rings
 }
 
 // run serves until the worker quits.
@@ -229,7 +230,7 @@ func (l *lane) stayParked() {
 // generation's to read, and which draining generations own flows.
 func (l *lane) lookAtSlots() {
 	l.version = l.view.Version()
-	l.worker.forget(l)
+	l.worker.meet(l)
 	l.split.Look(l.worker.dir)
 	if back := l.split.TakenBack(); len(back) > 0 {
 		l.takeBack(back)
@@ -438,7 +439,10 @@ func (l *lane) accept(s *tcpSocket) {
 			l.worker.serveConn(fd, from, s.listener, l.global%len(l.worker.lanes), l.block)
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
-			l.log.Warn("connections wait for resources", "lane", l.global, "error", err)
+			l.block.Add(counters.TCPAcceptFailed, 1)
+			if skipped, ok := l.worker.starved.Now(); ok {
+				l.log.Warn("connections wait for resources: raise the limit of open files, or lower dns.tcp_connections", "lane", l.global, "error", err, "not_logged", skipped)
+			}
 			s.ready, l.starved = false, time.Now().Add(pollStarved)
 			return
 		default: // EAGAIN: all taken; EINVAL: not listening yet, which an event will end

@@ -212,6 +212,14 @@ func (w *world) open(slot int, older ...*generation) *generation {
 			o.rings.add(inbox{Inbox: g.outlets[to.slot].Inbox(i), region: region, epoch: g.epoch, slot: slot})
 			o.wakeLanes()
 		}
+		for _, o := range g.workers {
+			if to == g {
+				continue
+			}
+			if err := o.peers.set(to.slot, &peer{epoch: to.epoch, table: w.tables[to.slot], rings: g.outlets[to.slot]}); err != nil {
+				w.t.Fatal(err)
+			}
+		}
 	}
 	if w.workers > 1 {
 		link(g)
@@ -220,7 +228,7 @@ func (w *world) open(slot int, older ...*generation) *generation {
 		link(o)
 	}
 	for _, o := range g.workers {
-		if err := o.makeLanesWith(w.blocks, g.outlets); err != nil {
+		if err := o.makeLanesWith(w.blocks, g.outlets[slot]); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -244,7 +252,7 @@ func (w *world) worker(g *generation, i int) *Worker {
 	}
 	o := &Worker{
 		log: log, m: m, epoch: g.epoch, slot: g.slot, index: i, dir: w.dir, view: w.dir.Worker(g.slot, i),
-		table: w.tables[g.slot], tables: w.tables, rings: new(ringReader), due: make(chan struct{}, 1),
+		table: w.tables[g.slot], rings: new(ringReader), due: make(chan struct{}, 1),
 		streams: stream.NewSet(limits(m.Config), log),
 	}
 	o.setWakes(m)
@@ -262,9 +270,9 @@ func (w *world) worker(g *generation, i int) *Worker {
 }
 
 // makeLanesWith is makeLanes with rings that are there already.
-func (w *Worker) makeLanesWith(blocks *counters.Set, outlets [directory.MaxSlots]*ring.Rings) error {
+func (w *Worker) makeLanesWith(blocks *counters.Set, siblings *ring.Rings) error {
 	inboxes := w.rings.inboxes.Load()
-	if err := w.makeLanes(blocks, outlets); err != nil {
+	if err := w.makeLanes(blocks, siblings); err != nil {
 		return err
 	}
 	w.rings.inboxes.Store(inboxes)

@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 3
+const Protocol = 4
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -35,9 +35,10 @@ type Manifest struct {
 	Directory int `json:"directory"`
 	Counters  int `json:"counters"`
 
-	Tables [directory.MaxSlots]int   `json:"tables"` // flow tables by slot
-	Wakes  [directory.MaxSlots][]int `json:"wakes"`  // eventfds by slot and lane
-	Rings  []RingRef                 `json:"rings"`
+	Epochs [directory.MaxSlots]uint32 `json:"epochs"` // of the generations by slot; 0: none, or nothing of it comes along
+	Tables [directory.MaxSlots]int    `json:"tables"` // flow tables by slot
+	Wakes  [directory.MaxSlots][]int  `json:"wakes"`  // eventfds by slot and lane
+	Rings  []RingRef                  `json:"rings"`
 
 	Sockets []SocketRef `json:"sockets"`
 

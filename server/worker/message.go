@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,12 +16,12 @@ type Op string
 
 // The messages of the supervisor.
 const (
-	OpWakes   Op = "wakes"   // eventfds of Producer's lanes, the next ones in their order
-	OpWindow  Op = "window"  // a window has opened: Producer's lanes may fill the rings that come with it
+	OpWakes   Op = "wakes"   // eventfds of Producer's lanes, from that with number First on
+	OpWindow  Op = "window"  // a newer generation is to get the wire: see SendWindow
 	OpDrain   Op = "drain"   // report what is left to serve until nothing is
 	OpResume  Op = "resume"  // take OpDrain back: this generation owns the wire again
 	OpRelease Op = "release" // empty the rings of Window for the last time
-	OpClosed  Op = "closed"  // the older generation in slot Producer is gone
+	OpClosed  Op = "closed"  // the generation in slot Producer is gone
 	OpRegions Op = "regions" // zone regions (IDs) for the next catalog
 	OpZones   Op = "zones"   // answer from the zones of the catalog that comes with it
 	OpStop    Op = "stop"    // take no new work
@@ -34,6 +33,7 @@ const (
 	OpReady    Op = "ready"
 	OpReport   Op = "report"   // a drain report has been written
 	OpReleased Op = "released" // the rings are empty
+	OpLost     Op = "lost"     // a message did not come whole: say everything again
 	OpZoned    Op = "zoned"    // every lane answers from catalog Version from its next burst on; with Error, none does
 )
 
@@ -42,6 +42,8 @@ const (
 type Message struct {
 	Op       Op     `json:"op"`
 	Producer int    `json:"producer,omitempty"` // slot of the generation it is about
+	Epoch    uint32 `json:"epoch,omitempty"`    // its epoch
+	First    int    `json:"first,omitempty"`    // number of the first eventfd that comes with it
 	Window   uint32 `json:"window,omitempty"`
 
 	IDs     []uint64 `json:"ids,omitempty"`     // of the zone regions that come with it, at most MaxFDs
@@ -90,19 +92,37 @@ func (l *Link) Send(m Message, fds ...int) error {
 	return nil
 }
 
-// SendWindow tells a worker that a window has opened: the rings that the
-// generation in slot producer fills for it, and the eventfds of its lanes.
-func (l *Link) SendWindow(producer, rings int, wakes []int) error {
-	for part := range slices.Chunk(wakes, MaxFDs) {
-		if err := l.Send(Message{Op: OpWakes, Producer: producer}, part...); err != nil {
+// Window is what a worker is told of a newer generation: the rings that its lanes
+// fill for the worker, and, should the wire come back, its flow table and the
+// rings to it. They are descriptors, which stay the caller's.
+type Window struct {
+	Slot  int // of the newer generation
+	Epoch uint32
+	Wakes []int // eventfds of its lanes
+	From  int   // the rings it fills
+	Table int
+	To    int // the rings to it
+}
+
+// SendWindow sends win. It may be sent again.
+func (l *Link) SendWindow(win Window) error {
+	for first := 0; first < len(win.Wakes); first += MaxFDs {
+		part := win.Wakes[first:min(first+MaxFDs, len(win.Wakes))]
+		if err := l.Send(Message{Op: OpWakes, Producer: win.Slot, Epoch: win.Epoch, First: first}, part...); err != nil {
 			return err
 		}
 	}
-	return l.Send(Message{Op: OpWindow, Producer: producer}, rings)
+	return l.Send(Message{Op: OpWindow, Producer: win.Slot, Epoch: win.Epoch}, win.From, win.Table, win.To)
 }
 
+// ErrLost is wrapped by the errors of Receive after which the next message may be
+// received, and one is missing: the kernel, short of descriptors or memory, or the
+// sender has spoilt it.
+var ErrLost = errors.New("control message lost")
+
 // Receive waits for a message. Its descriptors are the caller's. It returns
-// io.EOF when the other end is closed.
+// io.EOF when the other end is closed, and ErrLost for a message that it closed
+// the descriptors of.
 func (l *Link) Receive() (Message, []int, error) {
 	b := make([]byte, maxMessage)
 	oob := make([]byte, unix.CmsgSpace(4*MaxFDs))
@@ -115,7 +135,7 @@ func (l *Link) Receive() (Message, []int, error) {
 	}
 	fds, err := rights(oob[:oobn])
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = errors.New("receiving: message cut short")
+		err = errors.New("it was cut short: too many descriptors are open, or it is too long")
 	}
 	var m Message
 	if err == nil {
@@ -123,7 +143,7 @@ func (l *Link) Receive() (Message, []int, error) {
 	}
 	if err != nil {
 		closeAll(fds)
-		return Message{}, nil, err
+		return Message{}, nil, fmt.Errorf("receiving: %w: %w", ErrLost, err)
 	}
 	return m, fds, nil
 }

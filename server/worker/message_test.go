@@ -104,28 +104,35 @@ func TestLink(t *testing.T) {
 // The eventfds of a window come first, as many messages as they take.
 func TestSendWindow(t *testing.T) {
 	here, there := links(t)
-	rings := memfd(t, "rings", "")
+	rings := []int{memfd(t, "from", ""), memfd(t, "table", ""), memfd(t, "to", "")}
+	want := []uint64{inode(t, rings[0]), inode(t, rings[1]), inode(t, rings[2])}
 	for _, n := range []int{0, 1, MaxFDs, MaxFDs + 1, 256} {
 		wakes := slices.Repeat([]int{memfd(t, "wake", "")}, n)
 		done := make(chan error, 1)
-		go func() { done <- here.SendWindow(2, rings, wakes) }()
+		go func() {
+			done <- here.SendWindow(Window{Slot: 2, Epoch: 7, Wakes: wakes, From: rings[0], Table: rings[1], To: rings[2]})
+		}()
 		got := 0
 		for {
 			m, fds, err := there.Receive()
 			if err != nil {
 				t.Fatal(err)
 			}
+			var are []uint64
+			for _, fd := range fds {
+				are = append(are, inode(t, fd))
+			}
 			closeAll(fds)
-			if m.Producer != 2 {
+			if m.Producer != 2 || m.Epoch != 7 {
 				t.Errorf("%+v", m)
 			}
 			if m.Op == OpWindow {
-				if len(fds) != 1 {
-					t.Errorf("the window came with %d descriptors", len(fds))
+				if !slices.Equal(are, want) {
+					t.Errorf("the window came with %v, not %v", are, want)
 				}
 				break
 			}
-			if m.Op != OpWakes || len(fds) == 0 {
+			if m.Op != OpWakes || m.First != got || len(fds) == 0 {
 				t.Errorf("%+v with %d descriptors", m, len(fds))
 			}
 			got += len(fds)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
+	"github.com/dnsapp/dnsapp/udpflow/table"
 )
 
 // obeying is a worker that runs with a supervisor at the other end of its link.
@@ -25,7 +27,11 @@ type obeying struct {
 	o    *Worker
 	link *Link // the supervisor's end
 	done chan error
-	end  context.CancelFunc
+
+	flows  *shm.Region // the flow table of windows
+	to     *shm.Region // the rings to it
+	epochs uint32      // windows that obeyed has opened
+	end    context.CancelFunc
 }
 
 // obey runs the one worker of g as Run does.
@@ -77,7 +83,8 @@ func (s *obeying) obeyed() {
 	rings := s.ringRegion(1, 1)
 	defer rings.Close()
 	before := s.o.rings.inboxes.Load()
-	s.tell(Message{Op: OpWindow, Producer: 3}, rings.Fd())
+	s.epochs++
+	s.tell(Message{Op: OpWindow, Producer: 3, Epoch: 1000 + s.epochs}, s.window(rings)...)
 	until(s.w.t, "the worker obeys", func() bool { return s.o.rings.inboxes.Load() != before })
 }
 
@@ -92,6 +99,27 @@ func (s *obeying) ringRegion(lanes, workers int) *shm.Region {
 		s.w.t.Fatal(err)
 	}
 	return r
+}
+
+// window returns what comes with a window whose rings are r.
+func (s *obeying) window(r *shm.Region) []int {
+	s.w.t.Helper()
+	if s.flows == nil {
+		var err error
+		if s.flows, err = shm.Create("flows", table.RegionSize(1024)); err != nil {
+			s.w.t.Fatal(err)
+		}
+		if _, err := table.Format(s.flows, 1024, idle, s.w.secret); err != nil {
+			s.w.t.Fatal(err)
+		}
+		s.to = s.ringRegion(1, 1)
+		s.w.t.Cleanup(func() {
+			if err := errors.Join(s.flows.Close(), s.to.Close()); err != nil {
+				s.w.t.Error(err)
+			}
+		})
+	}
+	return []int{r.Fd(), s.flows.Fd(), s.to.Fd()}
 }
 
 // READY is in the directory before it is said, and the worker serves then.
@@ -136,8 +164,11 @@ func TestWindow(t *testing.T) {
 	file := memfd(t, "no region", "")
 	s.tell(Message{Op: OpWindow, Producer: 1})
 	s.tell(Message{Op: OpWindow, Producer: 1}, none.Fd(), none.Fd())
-	s.tell(Message{Op: OpWindow, Producer: 1}, other.Fd())
-	s.tell(Message{Op: OpWindow, Producer: 1}, file)
+	s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, s.window(other)...)
+	s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, none.Fd(), other.Fd(), none.Fd())
+	s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, none.Fd(), s.flows.Fd(), other.Fd())
+	s.tell(Message{Op: OpWindow, Producer: 0, Epoch: 9}, s.window(none)...)
+	s.tell(Message{Op: OpWindow, Producer: 9, Epoch: 9}, s.window(none)...)
 	s.tell(Message{Op: "nonsense"}, file)
 	s.obeyed()
 	g.boundary()
@@ -150,7 +181,7 @@ func TestWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tell(Message{Op: OpWindow, Producer: 2}, r.Fd())
+	s.tell(Message{Op: OpWindow, Producer: 2, Epoch: 12}, s.window(r)...)
 	for lane := range 4 {
 		p := rings.Producer(lane, 0)
 		p.Push(&burst.Packet{Payload: []byte("who?"), Socket: 12345}, 0, 0)
@@ -193,7 +224,7 @@ func TestRefusedWindowClosesOnce(t *testing.T) {
 		}
 	})
 	for range 300 {
-		s.tell(Message{Op: OpWindow, Producer: 1}, other.Fd())
+		s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, s.window(other)...)
 	}
 	s.obeyed()
 	done.Store(true)
@@ -229,7 +260,7 @@ func TestWakes(t *testing.T) {
 	w.listen(config.AffinityFlow, false)
 	g := w.open(0)
 	s := g.obey()
-	tell := func(slot, n int) (sent []uint64) {
+	tell := func(slot, first, n int) (sent []uint64) {
 		var fds []int
 		for range n {
 			fd, err := unix.MemfdCreate("wake", unix.MFD_CLOEXEC)
@@ -239,7 +270,7 @@ func TestWakes(t *testing.T) {
 			fds = append(fds, fd)
 			sent = append(sent, inode(t, fd))
 		}
-		s.tell(Message{Op: OpWakes, Producer: slot}, fds...)
+		s.tell(Message{Op: OpWakes, Producer: slot, Epoch: w.dir.Generation(1).Epoch, First: first}, fds...)
 		closeAll(fds)
 		return sent
 	}
@@ -252,7 +283,8 @@ func TestWakes(t *testing.T) {
 		if err := w.dir.Open(1, w.dir.NewEpoch(), 1, 1, nil); err != nil {
 			t.Fatal(err)
 		}
-		want := append(tell(1, 2), tell(1, 1)...)
+		tell(1, 0, 1) // told again
+		want := append(tell(1, 0, 2), tell(1, 2, 1)...)
 		s.obeyed()
 		g.boundary()
 		var got []uint64
@@ -264,8 +296,8 @@ func TestWakes(t *testing.T) {
 		}
 		w.dir.SetState(1, directory.Free)
 	}
-	tell(0, 1) // its own are fixed
-	tell(9, 1)
+	tell(0, 0, 1) // its own are fixed
+	tell(9, 0, 1)
 	s.obeyed()
 	g.boundary()
 	if n := descriptors(t); n != before+3 {

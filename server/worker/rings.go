@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/dnsapp/dnsapp/server/burst"
@@ -21,10 +22,13 @@ type inbox struct {
 }
 
 // ringReader empties the rings of its worker. It belongs to the worker's first
-// lane, except for the two words by which the control goroutine steers it.
+// lane, except for what the control goroutine steers it by.
 type ringReader struct {
 	inboxes atomic.Pointer[[]inbox] // newest epoch first; replaced as a whole
 	release atomic.Uint32           // window to release, 0: none
+
+	mu      sync.Mutex
+	retired []*shm.Region // of inboxes that were replaced; guarded by mu
 
 	seen     *[]inbox
 	slots    []int // by ring of the drainer: the slot that fills it
@@ -33,12 +37,20 @@ type ringReader struct {
 	damage   uint64 // seen so far in the rings of seen
 }
 
-// add makes the reader read in, from the next turn of its lane on. Only one
-// goroutine may call it.
+// add makes the reader read in, from the next turn of its lane on, in place of
+// what it reads from that slot. Only one goroutine may call it.
 func (r *ringReader) add(in inbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var list []inbox
 	if old := r.inboxes.Load(); old != nil {
-		list = slices.DeleteFunc(slices.Clone(*old), func(o inbox) bool { return o.slot == in.slot })
+		for _, o := range *old {
+			if o.slot == in.slot {
+				r.retired = append(r.retired, o.region)
+			} else {
+				list = append(list, o)
+			}
+		}
 	}
 	list = append(list, in)
 	slices.SortFunc(list, func(a, b inbox) int { return int(b.epoch) - int(a.epoch) })
@@ -47,18 +59,13 @@ func (r *ringReader) add(in inbox) {
 
 // look takes over a new list of inboxes.
 func (r *ringReader) look() {
-	list := r.inboxes.Load()
-	if list == r.seen {
+	if r.inboxes.Load() == r.seen {
 		return
 	}
-	if r.seen != nil { // those of a generation that was given up
-		for _, old := range *r.seen {
-			if !slices.ContainsFunc(*list, func(in inbox) bool { return in.region == old.region }) {
-				// Nothing else uses it; a failure to unmap has no remedy.
-				_ = old.region.Close()
-			}
-		}
-	}
+	r.mu.Lock()
+	list, retired := r.inboxes.Load(), r.retired // none of these is in list
+	r.retired = nil
+	r.mu.Unlock()
 	r.seen = list
 	r.slots = nil
 	var from []*ring.Consumer
@@ -69,6 +76,9 @@ func (r *ringReader) look() {
 		}
 	}
 	r.drainer = ring.NewDrainer(from)
+	for _, old := range retired { // nothing else uses it; a failure to unmap has no remedy
+		_ = old.Close()
+	}
 }
 
 // serve serves one burst from the rings, and reports whether there was one.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -45,8 +43,7 @@ type Worker struct {
 	dir       *directory.Directory
 	view      directory.WorkerView
 	table     *table.Table
-	tables    [directory.MaxSlots]*table.Table
-	older     [directory.MaxSlots]older                 // what the lanes use of older generations
+	peers     peers
 	wakes     [directory.MaxSlots]atomic.Pointer[[]int] // eventfds of lanes, by slot; replaced as a whole
 	wakePools [directory.MaxSlots]wakePool
 
@@ -58,6 +55,8 @@ type Worker struct {
 	lanes    []*lane
 	sockets  []*netio.UDP // every UDP socket of the generation, by id; nil where it has none
 	rings    *ringReader
+	starved  logging.Seldom // of descriptors for connections
+	spoilt   logging.Seldom // connections that were accepted in vain
 	streams  *stream.Set
 	handlers [][]stream.Handler // by listener and lane
 
@@ -113,22 +112,16 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	for slot, fd := range m.Tables {
-		if fd == 0 {
-			continue
-		}
-		if r, err = shm.Map(fd); err != nil {
-			return nil, fmt.Errorf("flow table of slot %d: %w", slot, err)
-		}
-		if w.tables[slot], err = table.Attach(r); err != nil {
-			return nil, fmt.Errorf("flow table of slot %d: %w", slot, err)
-		}
-		w.older[slot].regions = append(w.older[slot].regions, r)
-	}
-	if w.table = w.tables[w.slot]; w.table == nil {
+	if m.Tables[w.slot] == 0 {
 		return nil, errors.New("the manifest has no flow table for this generation")
 	}
-	outlets, err := w.outlets()
+	if r, err = shm.Map(m.Tables[w.slot]); err != nil {
+		return nil, fmt.Errorf("flow table of slot %d: %w", w.slot, err)
+	}
+	if w.table, err = table.Attach(r); err != nil {
+		return nil, fmt.Errorf("flow table of slot %d: %w", w.slot, err)
+	}
+	siblings, err := w.openPeers()
 	if err != nil {
 		return nil, err
 	}
@@ -144,64 +137,18 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 		return nil, err
 	}
 	w.streams = stream.NewSet(limits(m.Config), log)
-	return w, w.makeLanes(blocks, outlets)
-}
-
-// outlets returns the rings that lanes of this generation fill, by the slot
-// whose workers empty them.
-func (w *Worker) outlets() ([directory.MaxSlots]*ring.Rings, error) {
-	var out [directory.MaxSlots]*ring.Rings
-	for _, ref := range w.m.Rings {
-		if ref.Producer != w.slot {
-			continue
-		}
-		r, err := shm.Map(ref.FD)
-		if err != nil {
-			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
-		}
-		m, err := ring.Attach(r)
-		if err != nil {
-			return out, fmt.Errorf("rings from slot %d to slot %d: %w", ref.Producer, ref.Consumer, err)
-		}
-		out[ref.Consumer] = m
-		w.older[ref.Consumer].regions = append(w.older[ref.Consumer].regions, r)
-	}
-	return out, nil
-}
-
-// older is what the lanes share of one older generation: its flow table and
-// the rings to its workers. When it is gone each lane lets go of them at a
-// boundary, and the last one unmaps them.
-type older struct {
-	regions []*shm.Region
-	closed  atomic.Bool
-	letGo   atomic.Int32 // lanes that have
-}
-
-// forget makes lane l let go of the generations that are gone.
-func (w *Worker) forget(l *lane) {
-	for slot := range w.older {
-		o := &w.older[slot]
-		if !o.closed.Load() || !l.split.Forget(slot) || int(o.letGo.Add(1)) < len(w.lanes) {
-			continue
-		}
-		for _, r := range o.regions {
-			if err := r.Close(); err != nil {
-				w.log.Error("closing a region", "slot", slot, "error", err)
-			}
-		}
-	}
+	return w, w.makeLanes(blocks, siblings)
 }
 
 // makeLanes builds the lanes and everything they own.
-func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ring.Rings) error {
+func (w *Worker) makeLanes(blocks *counters.Set, siblings *ring.Rings) error {
 	cfg := w.m.Config
 	w.rings = new(ringReader)
 	for _, ref := range w.m.Rings {
 		if ref.Consumer != w.slot {
 			continue
 		}
-		if err := w.addInbox(ref.Producer, ref.FD); err != nil {
+		if err := w.addInbox(ref.Producer, w.m.Epochs[ref.Producer], ref.FD); err != nil {
 			return err
 		}
 	}
@@ -225,7 +172,7 @@ func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ri
 	}
 	w.handlers = make([][]stream.Handler, len(cfg.Listeners))
 	for i := range cfg.Lanes {
-		l, err := w.makeLane(i, blocks.Block(w.slot, w.index*cfg.Lanes+i), outlets)
+		l, err := w.makeLane(i, blocks.Block(w.slot, w.index*cfg.Lanes+i), siblings)
 		if err != nil {
 			return fmt.Errorf("lane %d: %w", i, err)
 		}
@@ -235,7 +182,7 @@ func (w *Worker) makeLanes(blocks *counters.Set, outlets [directory.MaxSlots]*ri
 	return nil
 }
 
-func (w *Worker) makeLane(i int, block *counters.Block, outlets [directory.MaxSlots]*ring.Rings) (*lane, error) {
+func (w *Worker) makeLane(i int, block *counters.Block, siblings *ring.Rings) (*lane, error) {
 	cfg := w.m.Config
 	global := w.index*cfg.Lanes + i
 	if global >= len(w.m.Wakes[w.slot]) {
@@ -257,19 +204,14 @@ func (w *Worker) makeLane(i int, block *counters.Block, outlets [directory.MaxSl
 		return nil, err
 	}
 	setup := dispatch.Setup{
-		Slot: w.slot, Worker: w.index, Block: block, Tables: w.tables,
+		Slot: w.slot, Worker: w.index, Block: block, Table: w.table,
 		Wake: func(slot, worker int) { w.wakeWorker(slot, worker) },
 	}
-	for slot, rings := range outlets {
-		if rings == nil {
-			continue
+	if siblings != nil {
+		if global >= siblings.Lanes() {
+			return nil, fmt.Errorf("the rings to siblings have %d lanes", siblings.Lanes())
 		}
-		if global >= rings.Lanes() {
-			return nil, fmt.Errorf("rings to slot %d have %d lanes", slot, rings.Lanes())
-		}
-		for consumer := range rings.Workers() {
-			setup.Outlets[slot] = append(setup.Outlets[slot], rings.Producer(global, consumer))
-		}
+		setup.Siblings = outlets(siblings, global)
 	}
 	l.split = dispatch.New(setup)
 	for n, svc := range w.services {
@@ -298,24 +240,6 @@ func (w *Worker) socket(id uint32) *netio.UDP {
 	return nil
 }
 
-// addInbox makes the worker read the rings in the region behind fd, which the
-// lanes of the generation in slot fill. It takes fd over, also on error.
-func (w *Worker) addInbox(slot, fd int) error {
-	r, err := shm.Map(fd)
-	if err != nil {
-		return errors.Join(fmt.Errorf("rings from slot %d: %w", slot, err), unix.Close(fd))
-	}
-	rings, err := ring.Attach(r)
-	if err != nil {
-		return errors.Join(fmt.Errorf("rings from slot %d: %w", slot, err), r.Close())
-	}
-	if w.index >= rings.Workers() {
-		return errors.Join(fmt.Errorf("rings from slot %d are for %d workers", slot, rings.Workers()), r.Close())
-	}
-	w.rings.add(inbox{Inbox: rings.Inbox(w.index), region: r, epoch: w.dir.Generation(slot).Epoch, slot: slot})
-	return nil
-}
-
 // closeUDP lets go of the UDP sockets: when every process has, the kernel tells
 // clients that nobody listens. No lane reads any more, and the caller is the one
 // that still answers through them, to what comes out of rings.
@@ -338,30 +262,38 @@ func (w *Worker) setWakes(m *Manifest) {
 	}
 }
 
-// addWakes adds eventfds of the lanes of the generation in slot. Those of an
-// earlier generation there are replaced in place: a lane that is about to write
-// to one must find an eventfd behind its number, whoever's.
-func (w *Worker) addWakes(slot int, fds []int) {
+// addWakes takes over eventfds of the lanes, from the one with number first on, of
+// the generation with this epoch in slot. Those of an earlier generation there are replaced in
+// place: a lane that is about to write to one must find an eventfd behind its
+// number, whoever's.
+func (w *Worker) addWakes(slot int, epoch uint32, first int, fds []int) error {
 	p := &w.wakePools[slot]
-	if epoch := w.dir.Generation(slot).Epoch; p.epoch != epoch {
+	if p.epoch != epoch {
 		p.epoch, p.used = epoch, 0
 		if p.fds == nil {
 			p.fds = slices.Clone(*w.wakes[slot].Load())
 		}
 	}
-	for _, fd := range fds {
-		if p.used == len(p.fds) {
+	if first < 0 || first > p.used {
+		closeAll(fds)
+		return fmt.Errorf("eventfds from %d on, of slot %d, where those from %d on are next: %w", first, slot, p.used, ErrLost)
+	}
+	var err error
+	for i, fd := range fds {
+		if at := first + i; at == len(p.fds) {
 			p.fds = append(p.fds, fd)
 		} else {
-			if err := unix.Dup3(fd, p.fds[p.used], unix.O_CLOEXEC); err != nil {
-				w.log.Error("taking over an eventfd", "slot", slot, "error", err)
-			}
+			err = errors.Join(err, unix.Dup3(fd, p.fds[at], unix.O_CLOEXEC))
 			unix.Close(fd)
 		}
-		p.used++
 	}
+	p.used = max(p.used, first+len(fds))
 	now := slices.Clone(p.fds[:p.used])
 	w.wakes[slot].Store(&now)
+	if err != nil {
+		return fmt.Errorf("taking over eventfds of slot %d: %w", slot, err)
+	}
+	return nil
 }
 
 // wakePool is the eventfds of the lanes of one slot, over its generations. It
@@ -458,132 +390,5 @@ func (w *Worker) sweep(ctx context.Context) {
 		case <-tick.C:
 			w.table.Sweep(mono.Millis())
 		}
-	}
-}
-
-// obey carries out what the supervisor says. ctx ends with the worker.
-func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
-	for {
-		m, fds, err := w.link.Receive()
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, unix.ECONNRESET):
-			w.log.Warn("the supervisor is gone: serving on without it")
-			return
-		case err != nil:
-			w.log.Error("control message", "error", err)
-			continue
-		}
-		switch m.Op {
-		case OpWakes:
-			if m.Producer >= 0 && m.Producer < directory.MaxSlots && m.Producer != w.slot {
-				w.addWakes(m.Producer, fds)
-				fds = nil
-			}
-		case OpWindow:
-			if len(fds) != 1 {
-				w.log.Error("window without its rings", "descriptors", len(fds))
-				break
-			}
-			if err := w.addInbox(m.Producer, fds[0]); err != nil {
-				w.log.Error("opening a window", "error", err)
-			}
-			fds = nil
-			w.wakeLanes()
-		case OpDrain:
-			for _, svc := range w.services {
-				svc.drain()
-			}
-			w.streams.Drain()
-			if w.endReports == nil {
-				var reporting context.Context
-				reporting, w.endReports = context.WithCancel(ctx)
-				go w.reportDrain(reporting)
-			}
-			w.reportDue()
-		case OpResume:
-			for _, svc := range w.services {
-				if r, ok := svc.(resumer); ok {
-					r.resume()
-				}
-			}
-			w.streams.Resume()
-			if w.endReports != nil {
-				w.endReports()
-				w.endReports = nil
-			}
-		case OpRelease:
-			w.rings.release.Store(m.Window)
-			w.wakeLanes()
-		case OpClosed:
-			if m.Producer >= 0 && m.Producer < directory.MaxSlots && m.Producer != w.slot {
-				w.older[m.Producer].closed.Store(true)
-				w.wakeLanes()
-			}
-		case OpRegions:
-			if err := w.zones.addRegions(m.IDs, fds); err != nil {
-				w.log.Error("taking zones", "error", err) // the catalog that lists them will be refused
-			}
-			fds = nil
-		case OpZones:
-			w.takeZones(ctx, m.Version, fds)
-			fds = nil
-		case OpStop:
-			w.stopping.Store(true)
-			w.wakeLanes()
-		case OpQuit:
-			close(quit)
-			return
-		default:
-			w.log.Error("unknown control message", "op", m.Op)
-		}
-		closeAll(fds)
-	}
-}
-
-// drainInterval is how often a draining worker looks at what can end without
-// an event.
-const drainInterval = time.Second
-
-// reportDue asks for a drain report now, if there are reports at all.
-func (w *Worker) reportDue() {
-	select {
-	case w.due <- struct{}{}:
-	default: // one is due already
-	}
-}
-
-// reportDrain writes drain reports until ctx ends: whenever one is due or
-// a connection has ended, and when the newest flow can have aged.
-func (w *Worker) reportDrain(ctx context.Context) {
-	timer := time.NewTimer(drainInterval)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-w.due:
-		case <-w.streams.Changed():
-		}
-		r := directory.Report{Asked: w.view.DrainAsked()}
-		conns, queries := w.streams.Open()
-		r.TCP, r.Queries = uint32(conns), uint32(queries)
-		if w.stopping.Load() {
-			// With the wire given up no flow can go on. What is queued is in flight
-			// until every lane has served it.
-			r.Queries += uint32(len(w.lanes)) - uint32(w.stopped.Load())
-		} else {
-			flows, idle := w.table.Scan(w.index, mono.Millis())
-			r.Flows, r.IdleMs = uint32(flows), idle
-		}
-		w.view.SetReport(r)
-		if err := w.link.Send(Message{Op: OpReport}); err != nil {
-			w.log.Debug("drain report", "error", err)
-		}
-		next := drainInterval
-		if r.Flows > 0 {
-			left := w.table.Idle() - time.Duration(r.IdleMs)*time.Millisecond
-			next = min(next, max(left+time.Millisecond, time.Millisecond))
-		}
-		timer.Reset(next)
 	}
 }

@@ -41,7 +41,7 @@ func TestConcurrent(t *testing.T) {
 	var all [2]*Lane
 	for n := range all {
 		s := Setup{
-			Slot: 1, Worker: n, Block: w.blocks.Block(1, n*lanes), Tables: w.tables,
+			Slot: 1, Worker: n, Block: w.blocks.Block(1, n*lanes), Table: w.tables[1],
 			Wake: func(_, worker int) {
 				select {
 				case wake[worker] <- struct{}{}:
@@ -49,10 +49,12 @@ func TestConcurrent(t *testing.T) {
 				}
 			},
 		}
+		var outlets []*ring.Producer
 		for consumer := range workers {
-			s.Outlets[0] = append(s.Outlets[0], shared.Producer(n, consumer))
+			outlets = append(outlets, shared.Producer(n, consumer))
 		}
 		l := New(s)
+		l.Know(0, w.dir.Generation(0).Epoch, w.tables[0], outlets)
 		all[n] = l
 		reading.Go(func() {
 			version := uint64(0)

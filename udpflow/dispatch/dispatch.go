@@ -17,14 +17,13 @@ type Setup struct {
 	Worker int // of this generation; the owner it records
 	Block  *counters.Block
 
-	// Tables are the flow tables by slot; that of Slot is required. All share
-	// one secret.
-	Tables [directory.MaxSlots]*table.Table
+	// Table is the flow table of this generation. Those of all others, see Know,
+	// share its secret.
+	Table *table.Table
 
-	// Outlets are, by slot, the rings that this lane fills, by worker of that
-	// slot's generation; nil where there are none. Those of Slot lead to
-	// siblings.
-	Outlets [directory.MaxSlots][]*ring.Producer
+	// Siblings are the rings that this lane fills for the workers of its own
+	// generation, by worker; nil where there are none.
+	Siblings []*ring.Producer
 
 	// Wake hastens the worker, when its reader sleeps.
 	Wake func(slot, worker int)
@@ -33,8 +32,11 @@ type Setup struct {
 // Lane dispatches for one lane. It belongs to that lane's goroutine.
 type Lane struct {
 	Setup
-	mine   *table.Table
 	secret flow.Secret
+
+	tables  [directory.MaxSlots]*table.Table     // of the generations it knows; nil: none
+	epochs  [directory.MaxSlots]uint32           // theirs
+	outlets [directory.MaxSlots][]*ring.Producer // the rings it fills, by slot and worker
 
 	drains [directory.MaxSlots - 1]drain // the first n, newest epoch first
 	n      int
@@ -54,17 +56,30 @@ type drain struct {
 }
 
 // New returns the dispatcher of one lane. It knows of no other generation until
-// Look.
+// Know and Look.
 func New(s Setup) *Lane {
-	mine := s.Tables[s.Slot]
-	return &Lane{Setup: s, mine: mine, secret: mine.Secret()}
+	l := &Lane{Setup: s, secret: s.Table.Secret()}
+	l.tables[s.Slot], l.outlets[s.Slot] = s.Table, s.Siblings
+	return l
 }
+
+// Know gives the lane the flow table of the generation with this epoch, in another
+// slot, and the rings to its workers, which it fills. It counts from the next Look
+// on.
+func (l *Lane) Know(slot int, epoch uint32, t *table.Table, outlets []*ring.Producer) {
+	l.epochs[slot], l.tables[slot], l.outlets[slot] = epoch, t, outlets
+	l.forgetDrains()
+}
+
+// Forget drops what Know gave. It is not used any more when Forget returns.
+func (l *Lane) Forget(slot int) { l.Know(slot, 0, nil, nil) }
+
+func (l *Lane) forgetDrains() { l.n, l.back = 0, l.back[:0] }
 
 // Look reads the generation slots: which of them have a window open, and which
 // workers are dead. The lane calls it at a boundary whenever they have changed.
 func (l *Lane) Look(dir *directory.Directory) {
-	l.n = 0
-	l.back = l.back[:0]
+	l.forgetDrains()
 	own := dir.Generation(l.Slot)
 	for slot := range directory.MaxSlots {
 		g := dir.Generation(slot)
@@ -77,8 +92,11 @@ func (l *Lane) Look(dir *directory.Directory) {
 				l.gone[slot] |= 1 << w
 			}
 		}
-		if slot == l.Slot || g.Epoch >= own.Epoch || g.Window == 0 || l.Tables[slot] == nil || l.Outlets[slot] == nil {
+		if slot == l.Slot || g.Window == 0 || g.Epoch != l.epochs[slot] {
 			continue
+		}
+		if g.Epoch > own.Epoch && g.State < directory.Draining {
+			continue // a newer one counts when it has had to give the wire back
 		}
 		l.lookAtDead(slot)
 		at := l.n
@@ -86,25 +104,15 @@ func (l *Lane) Look(dir *directory.Directory) {
 			l.drains[at] = l.drains[at-1]
 			at--
 		}
-		l.drains[at] = drain{table: l.Tables[slot], slot: slot, epoch: g.Epoch, window: g.Window}
+		l.drains[at] = drain{table: l.tables[slot], slot: slot, epoch: g.Epoch, window: g.Window}
 		l.n++
 	}
-}
-
-// Forget drops the table of an older generation that is gone, and the rings to
-// it, for good. It reports whether the lane still had them; they are not used
-// any more when it returns.
-func (l *Lane) Forget(slot int) bool {
-	had := l.Tables[slot] != nil
-	l.Tables[slot], l.Outlets[slot] = nil, nil
-	l.n, l.back = 0, l.back[:0] // until the next Look
-	return had
 }
 
 // lookAtDead finds what workers of a draining generation have died over. They
 // are not started again, so nobody else reads their rings.
 func (l *Lane) lookAtDead(slot int) {
-	for w, out := range l.Outlets[slot] {
+	for w, out := range l.outlets[slot] {
 		if l.gone[slot]>>w&1 == 0 {
 			continue
 		}
@@ -148,7 +156,7 @@ func (l *Lane) fetch(b *burst.Burst) {
 		l.hashes[i] = flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
 	}
 	hashes := l.hashes[:b.N]
-	l.mine.Fetch(hashes)
+	l.Table.Fetch(hashes)
 	for i := range l.n {
 		l.drains[i].table.Fetch(hashes)
 	}
@@ -159,11 +167,11 @@ func (l *Lane) serveHere(p *burst.Packet, hash uint64, stamp int64, now uint32) 
 	var outcome table.Outcome
 	var owner int
 	if l.n == 0 {
-		outcome, owner = l.mine.Record(hash, l.Worker, now)
-	} else if outcome, owner = l.mine.Refresh(hash, l.Worker, now); outcome == table.Absent {
+		outcome, owner = l.Table.Record(hash, l.Worker, now)
+	} else if outcome, owner = l.Table.Refresh(hash, l.Worker, now); outcome == table.Absent {
 		for i := range l.n {
 			d := &l.drains[i]
-			if w, alive := d.table.Find(hash, now); alive && w < len(l.Outlets[d.slot]) && d.table.Valid(w, d.window) {
+			if w, alive := d.table.Find(hash, now); alive && w < len(l.outlets[d.slot]) && d.table.Valid(w, d.window) {
 				if l.push(d.slot, w, p, stamp) {
 					d.table.Touch(hash, now)
 					l.Block.Add(counters.ForwardedTo+counters.ID(d.slot), 1)
@@ -171,16 +179,16 @@ func (l *Lane) serveHere(p *burst.Packet, hash uint64, stamp int64, now uint32) 
 				return false
 			}
 		}
-		outcome, owner = l.mine.Record(hash, l.Worker, now)
+		outcome, owner = l.Table.Record(hash, l.Worker, now)
 	}
 	switch outcome {
 	case table.Sibling:
-		if l.gone[l.Slot]>>owner&1 != 0 || owner >= len(l.Outlets[l.Slot]) {
-			l.mine.Adopt(hash, owner, l.Worker, now)
+		if l.gone[l.Slot]>>owner&1 != 0 || owner >= len(l.outlets[l.Slot]) {
+			l.Table.Adopt(hash, owner, l.Worker, now)
 			return true
 		}
 		if l.push(l.Slot, owner, p, stamp) {
-			l.mine.Touch(hash, now)
+			l.Table.Touch(hash, now)
 			l.Block.Add(counters.Sibling, 1)
 		}
 		return false
@@ -192,7 +200,7 @@ func (l *Lane) serveHere(p *burst.Packet, hash uint64, stamp int64, now uint32) 
 
 // push puts p into the ring of a worker. A full ring drops p, and counts it.
 func (l *Lane) push(slot, worker int, p *burst.Packet, stamp int64) bool {
-	if !l.Outlets[slot][worker].Push(p, stamp, 0) {
+	if !l.outlets[slot][worker].Push(p, stamp, 0) {
 		l.Block.Add(counters.Dropped+counters.ID(counters.DropRingFull), 1)
 		return false
 	}
@@ -208,7 +216,7 @@ func (l *Lane) publish() {
 				continue
 			}
 			l.pushed[slot] &^= 1 << worker
-			out := l.Outlets[slot][worker]
+			out := l.outlets[slot][worker]
 			out.Publish()
 			if out.NeedsWake() {
 				l.Wake(slot, worker)

@@ -108,16 +108,23 @@ func (w *world) lane(slot, worker int, to ...int) *lane {
 	w.t.Helper()
 	l := &lane{w: w}
 	s := Setup{
-		Slot: slot, Worker: worker, Block: w.blocks.Block(slot, worker*lanes), Tables: w.tables,
+		Slot: slot, Worker: worker, Block: w.blocks.Block(slot, worker*lanes), Table: w.tables[slot],
 		Wake: func(slot, worker int) { l.wakes = append(l.wakes, fmt.Sprintf("%d/%d", slot, worker)) },
 	}
+	var outlets [directory.MaxSlots][]*ring.Producer
 	for _, consumer := range to {
 		l.rings[consumer] = w.rings(64 << 10)
 		for i := range workers {
-			s.Outlets[consumer] = append(s.Outlets[consumer], l.rings[consumer].Producer(worker*lanes, i))
+			outlets[consumer] = append(outlets[consumer], l.rings[consumer].Producer(worker*lanes, i))
 		}
 	}
+	s.Siblings = outlets[slot]
 	l.Lane = New(s)
+	for _, consumer := range to {
+		if consumer != slot {
+			l.Know(consumer, w.dir.Generation(consumer).Epoch, w.tables[consumer], outlets[consumer])
+		}
+	}
 	l.Look(w.dir)
 	return l
 }

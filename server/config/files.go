@@ -1,0 +1,33 @@
+package config
+
+// spareFiles is how many descriptors a process may need beside those that Files
+// counts: its standard ones, memory of all generations, of zones, rings, and room
+// for what is passed on.
+const spareFiles = 128
+
+// Files returns how many descriptors a process of this configuration needs to
+// serve, and how many more it may have open for connections.
+func (c *Config) Files() (least, connections int) {
+	lanes := c.Workers * c.Lanes
+	least = spareFiles + 4*lanes // eventfds, of all generations that may live at once
+	for _, l := range c.Listeners {
+		if l.UDP {
+			least += lanes * len(l.Address)
+		}
+		if l.TCP {
+			least += len(l.Address)
+			connections = c.DNS.TCPConnections
+		}
+	}
+	return least, connections
+}
+
+// ConnectionsWithin returns how many connections a worker may have open under a
+// limit of open files, and whether it can serve at all.
+func (c *Config) ConnectionsWithin(limit uint64) (connections int, ok bool) {
+	least, wanted := c.Files()
+	if limit < uint64(least) {
+		return 0, false
+	}
+	return int(min(uint64(wanted), limit-uint64(least))), true
+}
