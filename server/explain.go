@@ -230,7 +230,7 @@ func (e *explainer) ownTable() {
 		return
 	}
 	verdict := fmt.Sprintf("served by worker %d of epoch %d, whoever reads it", sight.Worker, g.Epoch)
-	if g.workers[sight.Worker].proc == nil {
+	if g.workers[sight.Worker].proc == nil || e.s.dir.Worker(int(g.Slot), sight.Worker).Absent() {
 		verdict = fmt.Sprintf("worker %d of epoch %d is dead: whoever reads it serves it and takes the flow over", sight.Worker, g.Epoch)
 	}
 	e.rule(2, g.Epoch, true, verdict, text)

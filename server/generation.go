@@ -63,6 +63,7 @@ type process struct {
 	wanted   bool        // respawn it when it ends
 	suspect  *suspect    // asked for a sign of life, nil: not
 	asked    time.Time   // when that was last
+	died     time.Time   // the last one
 	zones    zonesOf     // of the one that lives
 }
 
@@ -253,6 +254,7 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	p.proc, p.link = nil, nil
 	s.dir.Worker(int(g.Slot), i).SetGone()
 	s.closeConnections(g, i)
+	s.orphan(g, i)
 	s.wakeAll()
 	if time.Since(p.started) >= minRun {
 		p.failures = 0

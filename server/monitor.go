@@ -31,6 +31,7 @@ type suspect struct {
 // monitor looks at the workers, now and then, until the supervisor ends. Within
 // the loop.
 func (s *Supervisor) monitor() {
+	s.standIn()
 	owed := s.lookAtWorkers()
 	next := monitorIdle
 	if owed || time.Since(s.lastTraffic) < busyFor {
@@ -52,10 +53,14 @@ func (s *Supervisor) lookAtWorkers() (owed bool) {
 		}
 		waiting := s.waiting(g)
 		for i, p := range g.workers {
+			if p.suspect != nil && (p.proc == nil || p.suspect.pid != p.proc.PID) {
+				p.suspect = nil // it has ended
+			}
 			switch {
 			case p.proc == nil:
-				p.suspect = nil
-			case p.suspect != nil && p.suspect.pid == p.proc.PID:
+			case !s.ready(g, i):
+				s.endUnready(g, p)
+			case p.suspect != nil:
 				s.judge(g, p)
 			case waiting[i]:
 				s.suspect(g, p)
@@ -91,9 +96,15 @@ func (s *Supervisor) waiting(g *generation) []bool {
 					waiting[lane/g.cfg.Lanes] = waiting[lane/g.cfg.Lanes] || is
 				}
 			}
-		case !u.tcp && u.lane < len(idle) && idle[u.lane]:
+		case !u.tcp && u.lane < len(idle):
+			// Of a dead worker a sibling may read it, by the lane with the same number.
+			w := u.lane / g.cfg.Lanes
+			r := s.dir.Worker(int(g.Slot), w).Reader(w)
+			if r < 0 || r >= len(waiting) || !idle[r*g.cfg.Lanes+u.lane%g.cfg.Lanes] {
+				continue
+			}
 			if n, err := netio.Queued(u.fd); err == nil && n > 0 {
-				waiting[u.lane/g.cfg.Lanes] = true
+				waiting[r] = true
 				s.lastTraffic = time.Now()
 			}
 		}

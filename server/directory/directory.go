@@ -126,6 +126,7 @@ func (d *Directory) Open(slot int, epoch uint32, workers, lanes int, sockets []u
 		w.Ready.Store(0)
 		w.Gone.Store(0)
 		w.Drain.Store(0)
+		w.StandIn.Store(uint32(own))
 		r := &w.Report
 		r.Seq.Store(0)
 		r.Reports.Store(0)

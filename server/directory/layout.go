@@ -8,7 +8,7 @@ import (
 
 // Layout is the layout number of the directory region. Raise it with every
 // change of a struct below.
-const Layout = 2
+const Layout = 3
 
 // Limits of the layout.
 const (
@@ -86,7 +86,9 @@ type worker struct {
 	Ready atomic.Uint64 // epoch<<32 | pid, written by the worker
 	Gone  atomic.Uint32 // 1: the process is dead, as pidfd says
 	Drain atomic.Uint32 // raised by the supervisor to ask for a drain report
-	_     [32]byte
+
+	StandIn atomic.Uint32 // who reads its sockets: see standIn
+	_       [28]byte
 
 	Report report
 }

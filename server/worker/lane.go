@@ -37,12 +37,17 @@ const acceptMax = 16
 // stopBursts bounds what a lane still serves of a socket that it leaves for good.
 const stopBursts = 1024
 
-// Tokens of the poller: sockets are numbered from 0, the rest is negative.
-const tokenWake int32 = -1
+// Tokens of the poller: UDP sockets are numbered from 0 on, listeners from
+// tokenTCP on down.
+const (
+	tokenWake int32 = -1
+	tokenTCP  int32 = -2
+)
 
 // udpSocket is a UDP socket with the service behind it, in one lane.
 type udpSocket struct {
 	*netio.UDP
+	owner    int  // worker that it is of: a sibling may stand in
 	dispatch bool // affinity: flow
 	reading  bool // this generation is its reader: it is in the poller
 	ready    bool // it may have datagrams
@@ -81,8 +86,11 @@ type lane struct {
 	sources  [burst.Max]ring.Source
 	handlers []burst.Handler // by listener; nil where it has no UDP
 
-	udp []*udpSocket // those this lane may read
+	udp []*udpSocket // those this lane may read: its own, and those of siblings that it stands in for
 	tcp []*tcpSocket
+
+	absent   bool   // this worker may not read its sockets yet: a sibling still does
+	standsIn uint64 // siblings whose sockets this lane reads, a bit each
 
 	// Valid for the words below, which were read in this order.
 	answered uint64
@@ -162,10 +170,10 @@ func (l *lane) acceptAgain() {
 func (l *lane) mark(token int32) {
 	switch {
 	case token == tokenWake: // the words are looked at at every boundary
-	case int(token) < len(l.udp):
+	case token <= tokenTCP:
+		l.tcp[tokenTCP-token].ready = true
+	case int(token) < len(l.udp): // else of a sibling that has come back
 		l.udp[token].ready = true
-	default:
-		l.tcp[int(token)-len(l.udp)].ready = true
 	}
 }
 
@@ -239,6 +247,7 @@ func (l *lane) lookAtSlots() {
 		return
 	}
 	epoch := l.owner.Epoch()
+	l.lookAtSiblings()
 	for _, s := range l.udp {
 		// Nobody reads on after us: what is queued would be lost with the socket.
 		if s.reading && l.worker.dir.Reader(epoch, s.ID) < 0 {
@@ -294,7 +303,7 @@ func (l *lane) stop() {
 // datagram that another generation reads.
 func (l *lane) setReading(want func(socket uint32) bool) {
 	for i, s := range l.udp {
-		w := want(s.ID)
+		w := want(s.ID) && !(l.absent && s.owner == l.worker.index)
 		if w == s.reading {
 			continue
 		}
@@ -317,7 +326,7 @@ func (l *lane) setReading(want func(socket uint32) bool) {
 		}
 		var err error
 		if w {
-			err = l.poller.AddExclusive(s.fd, int32(len(l.udp)+i))
+			err = l.poller.AddExclusive(s.fd, tokenTCP-int32(i))
 		} else {
 			err = l.poller.Remove(s.fd)
 		}
@@ -335,7 +344,7 @@ func (l *lane) setTimer() {
 	switch {
 	case l.owner.IsPark():
 		d = pollParked
-	case !l.started && !l.stopping:
+	case (!l.started || l.absent) && !l.stopping:
 		d = pollWaiting
 	case !l.starved.IsZero():
 		d = time.Until(l.starved)

@@ -224,7 +224,7 @@ func (w *Worker) makeLane(i int, block *counters.Block, siblings *ring.Rings) (*
 			l.tcp = append(l.tcp, &tcpSocket{fd: s.FD, id: s.ID, listener: s.Listener})
 		case s.Lane == global:
 			l.udp = append(l.udp, &udpSocket{
-				UDP:      w.sockets[s.ID],
+				UDP: w.sockets[s.ID], owner: w.index,
 				dispatch: cfg.Listeners[s.Listener].Affinity == config.AffinityFlow,
 			})
 		}

@@ -40,7 +40,7 @@ type Lane struct {
 
 	drains [directory.MaxSlots - 1]drain // the first n, newest epoch first
 	n      int
-	gone   [directory.MaxSlots]uint64 // dead workers by slot, a bit each
+	gone   [directory.MaxSlots]uint64 // dead workers by slot, a bit each; of this generation those, too, that are not back yet
 
 	hashes [burst.Max]uint64          // of the burst
 	pushed [directory.MaxSlots]uint64 // rings that hold unpublished records, by worker
@@ -88,7 +88,8 @@ func (l *Lane) Look(dir *directory.Directory) {
 			continue
 		}
 		for w := range g.Workers {
-			if dir.Worker(slot, w).IsGone() {
+			v := dir.Worker(slot, w)
+			if v.IsGone() || slot == l.Slot && v.Absent() { // its next process does not serve yet
 				l.gone[slot] |= 1 << w
 			}
 		}
