@@ -10,6 +10,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/worker"
 	"github.com/dnsapp/dnsapp/udpflow/table"
@@ -424,6 +425,7 @@ func (s *Supervisor) checkDrained(g *generation) {
 		}
 		empty = empty && r.Empty()
 	}
+	empty = empty && s.unaccepted(g) == 0
 	s.noteDrainStart(g)
 	if !empty {
 		s.noteDrain(g)
@@ -432,6 +434,23 @@ func (s *Supervisor) checkDrained(g *generation) {
 	order := g.drainOrder
 	g.drainOrder = 0
 	s.feed(reload.Drained{Order: order})
+}
+
+// unaccepted returns how many connections wait on listeners that g reads although
+// it does not own the wire: those that the owner lacks.
+func (s *Supervisor) unaccepted(g *generation) (n int) {
+	if g.Generation == s.state.Active {
+		return 0
+	}
+	epoch := s.dir.Owner().Epoch()
+	for _, u := range g.uses {
+		if u.tcp && u.listening && u.fd >= 0 && s.dir.Reader(epoch, u.id) == int(g.Slot) {
+			if waiting, err := netio.Unaccepted(u.fd); err == nil {
+				n += waiting
+			}
+		}
+	}
+	return n
 }
 
 // The spans of the timers that are no configuration.

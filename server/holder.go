@@ -16,25 +16,7 @@ import (
 // "nsd (pid 4711)", as far as /proc shows it; else it returns "". An orphan is a
 // worker whose supervisor has died.
 func holderOf(k socketKey) (name string, orphan bool) {
-	inodes := make(map[string]bool)
-	for _, suffix := range []string{"", "6"} {
-		f, err := os.Open("/proc/net/" + k.network() + suffix)
-		if err != nil {
-			continue
-		}
-		for in := bufio.NewScanner(f); in.Scan(); {
-			// sl local_address rem_address st ... inode
-			fields := strings.Fields(in.Text())
-			if len(fields) < 10 {
-				continue
-			}
-			if ap, ok := parseProcAddress(fields[1]); ok && ap.Port() == k.address.Port() &&
-				(ap.Addr() == k.address.Addr() || ap.Addr().IsUnspecified() || k.address.Addr().IsUnspecified()) {
-				inodes["socket:["+fields[9]+"]"] = true
-			}
-		}
-		f.Close()
-	}
+	inodes := foreign(k)
 	if len(inodes) == 0 {
 		return "", false
 	}
@@ -45,16 +27,54 @@ func holderOf(k socketKey) (name string, orphan bool) {
 	for _, l := range links {
 		if to, err := os.Readlink(l); err == nil && inodes[to] {
 			pid := strings.Split(l, "/")[2]
-			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
-				comm := commOf(pid)
-				if comm == "" {
-					return "pid " + pid, false
-				}
-				return fmt.Sprintf("%s (pid %s)", comm, pid), comm == workerComm && orphaned(pid)
+			comm := commOf(pid)
+			if comm == "" {
+				return "pid " + pid, false
 			}
+			return fmt.Sprintf("%s (pid %s)", comm, pid), comm == workerComm && orphaned(pid)
 		}
 	}
 	return "", false
+}
+
+// tcpListen is the state of a listener in /proc/net/tcp.
+const tcpListen = "0A"
+
+// foreign returns the sockets that are bound to the address of k, or to one that
+// overlaps it, and that this process does not have.
+func foreign(k socketKey) map[string]bool {
+	inodes := make(map[string]bool)
+	for _, suffix := range []string{"", "6"} {
+		f, err := os.Open("/proc/net/" + k.network() + suffix)
+		if err != nil {
+			continue
+		}
+		for in := bufio.NewScanner(f); in.Scan(); {
+			// sl local_address rem_address st ... inode
+			fields := strings.Fields(in.Text())
+			if len(fields) < 10 || k.tcp && fields[3] != tcpListen {
+				continue
+			}
+			if ap, ok := parseProcAddress(fields[1]); ok && ap.Port() == k.address.Port() &&
+				(ap.Addr() == k.address.Addr() || ap.Addr().IsUnspecified() || k.address.Addr().IsUnspecified()) {
+				inodes["socket:["+fields[9]+"]"] = true
+			}
+		}
+		f.Close()
+	}
+	if len(inodes) == 0 {
+		return nil
+	}
+	own, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		return inodes
+	}
+	for _, l := range own {
+		if to, err := os.Readlink(l); err == nil {
+			delete(inodes, to)
+		}
+	}
+	return inodes
 }
 
 // workerComm is the name that workers have in /proc.

@@ -117,24 +117,11 @@ func (ss *sockets) probe(cfg *config.Config) error {
 					continue
 				}
 				k := socketKey{address: ap, tcp: tcp}
-				if ss.has(k) {
-					continue
-				}
-				if err := probe(k); err != nil {
+				if err := ss.look(k).err; err != nil {
 					errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 				}
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// has reports whether this instance has the address of k bound, in any lane.
-func (ss *sockets) has(k socketKey) bool {
-	for _, s := range ss.byID {
-		if s.address == k.address && s.tcp == k.tcp {
-			return true
-		}
-	}
-	return false
 }

@@ -94,25 +94,23 @@ type bindResult struct {
 
 // bind returns the sockets that cfg lists: those there are already, if share, and
 // new ones. A UDP socket that joins a group in use is left unbound: bound before
-// somebody reads it, it would take traffic from the others. Of a new generation
+// somebody reads it, it would take traffic from the others; so is any whose address
+// overlaps one in use. Of a new generation
 // that fails, release gives them back. All failures are reported at once.
 func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	r := new(bindResult)
 	var errs []error
-	probed := make(map[socketKey]error)
+	looked := make(map[socketKey]sight)
 	for i, l := range cfg.Listeners {
-		for _, ap := range l.Address {
-			var keys []socketKey
-			if l.UDP {
-				for lane := range cfg.Workers * cfg.Lanes {
-					keys = append(keys, socketKey{address: ap, lane: lane})
-				}
+		for _, group := range ss.groups(l, cfg, share) {
+			lanes := cfg.Workers * cfg.Lanes
+			if group.tcp {
+				lanes = 1
 			}
-			if l.TCP {
-				keys = append(keys, socketKey{address: ap, tcp: true})
-			}
-			for _, k := range keys {
-				s, err := ss.bindOne(k, cfg.Reload.Mode, share, probed, r)
+			for lane := range lanes {
+				k := group
+				k.lane = lane
+				s, err := ss.bindOne(k, cfg.Reload.Mode, share, looked, r)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 					break
@@ -129,20 +127,17 @@ func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	return r, nil
 }
 
-func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map[socketKey]error, r *bindResult) (*socket, error) {
+func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, looked map[socketKey]sight, r *bindResult) (*socket, error) {
 	if s := ss.byKey[k]; s != nil && share {
 		return s, nil
 	}
-	// One probe an address: without SO_REUSEPORT it fails if anybody has it.
-	group := k.group()
-	mine := ss.members[group] > 0 // this instance has the address bound
-	err, fresh := probed[group]
-	if !mine && !fresh {
-		err, fresh = probe(k), true
-		probed[group] = err
+	now, known := looked[k.group()] // one look an address
+	if !known {
+		now = ss.look(k)
+		looked[k.group()] = now
 	}
-	if err != nil {
-		return nil, err
+	if now.err != nil {
+		return nil, now.err
 	}
 	id, err := ss.freeID()
 	if err != nil {
@@ -152,7 +147,7 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	switch {
 	case !k.tcp:
 		var short bool
-		s.bound = fresh || !share
+		s.bound = now.free || !share
 		if s.bound {
 			s.fd, short, err = netio.BindUDP(k.address)
 		} else {
@@ -163,9 +158,13 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 			r.short = append(r.short, k.address)
 		}
 	case mode == config.Restart:
+		s.bound = true
 		s.fd, err = netio.BindTCPShared(k.address)
-	default:
+	case now.free:
+		s.bound = true
 		s.fd, err = netio.BindTCP(k.address)
+	default:
+		s.fd, err = netio.OpenTCP(k.address)
 	}
 	if err != nil {
 		return nil, err
@@ -175,22 +174,27 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, probed map
 	return s, nil
 }
 
-// probe refuses an address that another process has bound. (What this instance
-// has bound never overlaps it: config.Refusals sees to that.)
+// probe refuses an address that another process has bound. Nothing that this
+// instance has bound may overlap it: see look.
 func probe(k socketKey) error {
 	err := netio.Probe(k.network(), k.address)
 	if errors.Is(err, unix.EADDRINUSE) {
-		holder, orphan := holderOf(k)
-		switch {
-		case orphan:
-			return fmt.Errorf("%s %v is taken by %s, which a dnsapp that has died has left, and which serves on: "+
-				"end it by kill -TERM, and start again", k.network(), k.address, holder)
-		case holder == "":
-			holder = "another process"
-		}
-		return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
+		return takenBy(k)
 	}
 	return err
+}
+
+// takenBy is the error for an address that another process has bound.
+func takenBy(k socketKey) error {
+	holder, orphan := holderOf(k)
+	switch {
+	case orphan:
+		return fmt.Errorf("%s %v is taken by %s, which a dnsapp that has died has left, and which serves on: "+
+			"end it by kill -TERM, and start again", k.network(), k.address, holder)
+	case holder == "":
+		holder = "another process"
+	}
+	return fmt.Errorf("%s %v is taken by %s: stop it, or choose another address", k.network(), k.address, holder)
 }
 
 func (ss *sockets) freeID() (uint32, error) {
@@ -296,6 +300,17 @@ func (ss *sockets) listen(uses []use) error {
 	for _, u := range uses {
 		if !u.tcp || u.listening {
 			continue
+		}
+		if !u.bound {
+			var beside []int
+			for _, s := range ss.overlapping(u.socketKey) {
+				beside = append(beside, s.fd)
+			}
+			if err := netio.BindTCPBeside(u.fd, u.address, beside...); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			u.bound = true
 		}
 		if err := netio.Listen(u.fd); err != nil {
 			errs = append(errs, fmt.Errorf("tcp %v: %w", u.address, err))

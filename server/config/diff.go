@@ -141,37 +141,5 @@ func Refusals(before, after *Config) []Problem {
 			Fix: "write " + o + ", or stop and start the server",
 		})
 	}
-	return append(refused, overlaps(before, after)...)
-}
-
-// overlaps reports the addresses of after that cannot be bound while before
-// still holds others within or around them.
-func overlaps(before, after *Config) []Problem {
-	var held binds
-	eachBind(before, func(b bind) { held.add(b) })
-	var refused []Problem
-	seen := map[netip.AddrPort]bool{} // once for both transports
-	eachBind(after, func(b bind) {
-		other, found := held.clash(b)
-		if !found || other.addr == b.addr || seen[b.addr] {
-			return
-		}
-		seen[b.addr] = true
-		refused = append(refused, Problem{
-			File: after.File, Key: b.owner,
-			Msg: fmt.Sprintf("%v overlaps %v of %s, which the old generation holds", b.addr, other.addr, other.owner),
-			Fix: "remove the one by a first reload and add the other by a second, or stop and start the server",
-		})
-	})
 	return refused
-}
-
-func eachBind(c *Config, do func(bind)) {
-	for _, l := range c.Listeners {
-		for _, t := range l.Transports() {
-			for _, addr := range l.Address {
-				do(bind{addr: addr, tcp: t == "tcp", owner: "listeners[" + l.Name + "].address"})
-			}
-		}
-	}
 }

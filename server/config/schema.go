@@ -179,7 +179,7 @@ var schema = []setting{
 	},
 	{
 		path: "dns.tcp_connections", kind: kindInt, def: "10000", min: 1, max: 1_000_000,
-		doc: "Open TCP connections that a worker allows.",
+		doc: "Open TCP connections that a worker allows; fewer where the limit of open files is lower.",
 	},
 	{
 		path: "dns.tcp_client_connections", kind: kindInt, def: "1000", min: 1, max: 1_000_000,

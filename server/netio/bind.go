@@ -155,14 +155,44 @@ func setBuffers(fd int) (short bool) {
 
 // BindTCP returns a bound TCP socket that does not listen yet.
 func BindTCP(ap netip.AddrPort) (int, error) {
-	sa, family := Sockaddr(ap)
+	fd, err := OpenTCP(ap)
+	if err != nil {
+		return -1, err
+	}
+	sa, _ := Sockaddr(ap)
+	if err := unix.Bind(fd, sa); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("binding tcp %v: bind: %w", ap, err)
+	}
+	return fd, nil
+}
+
+// BindTCPBeside binds fd, a socket of OpenTCP, to ap, whatever of others, sockets of
+// this process that may listen, is bound to an address that overlaps it. The kernel
+// gives each connection to the socket with the narrower address.
+func BindTCPBeside(fd int, ap netip.AddrPort, others ...int) error {
+	for _, s := range append(others, fd) {
+		if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return fmt.Errorf("binding tcp %v: SO_REUSEPORT: %w", ap, err)
+		}
+	}
+	sa, _ := Sockaddr(ap)
+	if err := unix.Bind(fd, sa); err != nil {
+		return fmt.Errorf("binding tcp %v: bind: %w", ap, err)
+	}
+	return nil
+}
+
+// OpenTCP returns a TCP socket for ap that is not bound yet.
+func OpenTCP(ap netip.AddrPort) (int, error) {
+	_, family := Sockaddr(ap)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, fmt.Errorf("binding tcp %v: socket: %w", ap, err)
+		return -1, fmt.Errorf("opening tcp %v: socket: %w", ap, err)
 	}
 	fail := func(what string, err error) (int, error) {
 		unix.Close(fd)
-		return -1, fmt.Errorf("binding tcp %v: %s: %w", ap, what, err)
+		return -1, fmt.Errorf("opening tcp %v: %s: %w", ap, what, err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fail("SO_REUSEADDR", err)
@@ -171,9 +201,6 @@ func BindTCP(ap netip.AddrPort) (int, error) {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fail("IPV6_V6ONLY", err)
 		}
-	}
-	if err := unix.Bind(fd, sa); err != nil {
-		return fail("bind", err)
 	}
 	return fd, nil
 }

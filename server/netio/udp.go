@@ -12,10 +12,11 @@ import (
 // UDP is one lane's use of one UDP socket.
 type UDP struct {
 	FD       int
-	ID       uint32 // socket id, as the directory lists it
-	Answer   uint32 // id of the socket by which another process may answer; ID unless set
-	Listener int    // index in the configuration
-	Wildcard bool   // bound to the unspecified address: PKTINFO in and out
+	ID       uint32         // socket id, as the directory lists it
+	Answer   uint32         // id of the socket by which another process may answer; ID unless set
+	Listener int            // index in the configuration
+	Address  netip.AddrPort // it is bound to
+	Wildcard bool           // bound to the unspecified address: PKTINFO in and out
 	local    burst.Endpoint
 	v6       bool
 }
@@ -23,7 +24,7 @@ type UDP struct {
 // NewUDP wraps a socket of BindUDP that is bound to ap.
 func NewUDP(fd int, id uint32, listener int, ap netip.AddrPort) *UDP {
 	return &UDP{
-		FD: fd, ID: id, Answer: id, Listener: listener,
+		FD: fd, ID: id, Answer: id, Listener: listener, Address: ap,
 		Wildcard: ap.Addr().IsUnspecified(),
 		local:    burst.EndpointOf(ap),
 		v6:       ap.Addr().Is6() && !ap.Addr().Is4In6(),

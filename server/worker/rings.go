@@ -160,7 +160,11 @@ func (l *lane) answerRecords(served, dropped counters.ID) {
 			g.N++
 		}
 		g.Now = mono.Now()
-		if s := l.worker.socket(id); s != nil {
+		s := l.worker.socket(id)
+		if s == nil { // the reader has it by another address: see socketOf
+			s = l.worker.socketOf(&g.Packets[0].Local)
+		}
+		if s != nil {
 			l.answerVia(s, l.handlers[s.Listener], g, served, dropped)
 		} else {
 			l.block.Add(dropped+counters.ID(counters.DropNoSocket), uint64(g.N))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/internal/hold"
+	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
@@ -238,6 +239,26 @@ func (w *Worker) socket(id uint32) *netio.UDP {
 		return w.sockets[id]
 	}
 	return nil
+}
+
+// socketOf returns the UDP socket that serves a local address, nil if there is none.
+// A newer generation may read by one that is bound to the address what this one has
+// served by the wildcard's.
+func (w *Worker) socketOf(local *burst.Endpoint) *netio.UDP {
+	ap := local.AddrPort()
+	var found *netio.UDP
+	for _, u := range w.sockets {
+		if u == nil || u.FD < 0 {
+			continue
+		}
+		switch {
+		case u.Address == ap:
+			return u
+		case u.Wildcard && u.Address.Port() == ap.Port() && u.Address.Addr().Is4() == ap.Addr().Is4():
+			found = u
+		}
+	}
+	return found
 }
 
 // closeUDP lets go of the UDP sockets: when every process has, the kernel tells
