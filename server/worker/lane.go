@@ -188,7 +188,7 @@ func (l *lane) boundary() {
 		l.answered = ask
 		l.lookAtSlots()
 	}
-	if l.view.Version() != l.version {
+	if l.absent || l.view.Version() != l.version {
 		l.lookAtSlots()
 	}
 	if w := l.view.Owner(); w != l.owner {

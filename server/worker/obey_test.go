@@ -314,3 +314,32 @@ func inode(t *testing.T, fd int) uint64 {
 	}
 	return st.Ino
 }
+
+// A message that does not come whole is asked for again, as often as it takes, and
+// what comes then is obeyed; meanwhile the worker serves on.
+func TestLostMessage(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.warnings = "asking the supervisor"
+	ap := w.listen(config.AffinityFlow, false)
+	g := w.open(0)
+	s := g.obey()
+	w.boot(g)
+	rings := s.ringRegion(1, 1)
+	defer rings.Close()
+	for range 2 {
+		s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, slices.Repeat(s.window(rings), MaxFDs/3+1)...)
+		s.message(OpLost)
+		if who := w.client(ap).ask(); who != by(g) {
+			t.Errorf("answered by %s", who)
+		}
+	}
+	s.tell(Message{Op: OpWakes, Producer: 1, Epoch: 9, First: 1}, rings.Fd()) // the ones before were lost
+	s.message(OpLost)
+	for range 2 { // everything is said again, also what was known
+		s.tell(Message{Op: OpWindow, Producer: 1, Epoch: 9}, s.window(rings)...)
+	}
+	s.obeyed()
+	if !s.o.peers.has(1, 9) {
+		t.Error("the window is not open")
+	}
+}
