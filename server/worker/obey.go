@@ -109,6 +109,7 @@ func (w *Worker) carryOut(ctx context.Context, m Message, fds []int) error {
 			if err := w.peers.set(m.Producer, nil); err != nil {
 				w.log.Error("unmapping a generation that is gone", "slot", m.Producer, "error", err)
 			}
+			w.rings.remove(m.Producer)
 			w.wakeLanes()
 		}
 	case OpRegions:

@@ -112,7 +112,7 @@ func (s *obeying) window(r *shm.Region) []int {
 		if _, err := table.Format(s.flows, 1024, idle, s.w.secret); err != nil {
 			s.w.t.Fatal(err)
 		}
-		s.to = s.ringRegion(1, 1)
+		s.to = s.ringRegion(s.w.workers*s.w.lanes, 1)
 		s.w.t.Cleanup(func() {
 			if err := errors.Join(s.flows.Close(), s.to.Close()); err != nil {
 				s.w.t.Error(err)
@@ -341,5 +341,40 @@ func TestLostMessage(t *testing.T) {
 	s.obeyed()
 	if !s.o.peers.has(1, 9) {
 		t.Error("the window is not open")
+	}
+}
+
+// What a generation has left is unmapped when it is gone, by each lane and for the
+// rings, and whoever has its slot next is none of it.
+func TestClosed(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.listen(config.AffinityFlow, false)
+	g := w.open(0)
+	s := g.obey()
+	w.boot(g)
+	rings := s.ringRegion(1, 1)
+	defer rings.Close()
+	s.obeyed()
+	g.boundary()
+	before := descriptors(t)
+	for epoch := uint32(20); epoch < 23; epoch++ {
+		s.tell(Message{Op: OpWindow, Producer: 1, Epoch: epoch}, s.window(rings)...)
+		s.obeyed()
+		g.boundary()
+		if !s.o.peers.has(1, epoch) {
+			t.Fatalf("epoch %d is not known", epoch)
+		}
+		if n := descriptors(t); n != before+3 {
+			t.Errorf("epoch %d: %d descriptors before, %d after", epoch, before, n)
+		}
+		s.tell(Message{Op: OpClosed, Producer: 1})
+		s.obeyed()
+		g.boundary()
+		if s.o.peers.has(1, epoch) {
+			t.Errorf("epoch %d is known still", epoch)
+		}
+		if n := descriptors(t); n != before {
+			t.Errorf("epoch %d is gone: %d descriptors before, %d after", epoch, before, n)
+		}
 	}
 }

@@ -42,19 +42,35 @@ type ringReader struct {
 func (r *ringReader) add(in inbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []inbox
-	if old := r.inboxes.Load(); old != nil {
-		for _, o := range *old {
-			if o.slot == in.slot {
-				r.retired = append(r.retired, o.region)
-			} else {
-				list = append(list, o)
-			}
-		}
-	}
-	list = append(list, in)
+	list := append(r.without(in.slot), in)
 	slices.SortFunc(list, func(a, b inbox) int { return int(b.epoch) - int(a.epoch) })
 	r.inboxes.Store(&list)
+}
+
+// remove makes the reader no longer read what comes from a slot. The same goroutine
+// may call it.
+func (r *ringReader) remove(slot int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.without(slot)
+	r.inboxes.Store(&list)
+}
+
+// without retires what is read from a slot, and returns the rest. ringReader.mu is
+// held.
+func (r *ringReader) without(slot int) (list []inbox) {
+	old := r.inboxes.Load()
+	if old == nil {
+		return nil
+	}
+	for _, o := range *old {
+		if o.slot == slot {
+			r.retired = append(r.retired, o.region)
+		} else {
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 // look takes over a new list of inboxes.

@@ -87,6 +87,11 @@ func TestSiblingOfASibling(t *testing.T) {
 		awaitAnswers(t, p.who, 300)
 		awaitAnswers(t, p.dns, 300)
 	}
+	for range 60 { // by whatever socket they come
+		if tag := whoAnswers(t, "udp", who4.String()); tag.Worker != 2 {
+			t.Errorf("while two workers are away a new flow is served by %+v", tag)
+		}
+	}
 	for _, at := range all {
 		at.release()
 	}
