@@ -3,7 +3,8 @@
 //
 // Invariant: a worker reads a socket only while the owner word and the slots of
 // the directory make its generation the reader, and it looks at them before
-// every burst. So at any instant a socket has at most one reading generation.
+// every burst. So at any instant a socket has at most one reading generation; and
+// within that one worker, its own or, while that is dead, a sibling.
 //
 //	supervisor --fork, exec--> worker: descriptor 3 control socket, 4 manifest, then what the manifest lists
 //

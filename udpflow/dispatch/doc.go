@@ -7,8 +7,9 @@
 //
 //	1 alive in my generation's table: mine -> serve, a sibling's -> its ring,
 //	  a dead sibling's -> serve and adopt
-//	2 for each draining generation, newest first: alive there, its worker
-//	  PUBLISHING in the window that its slot names -> its ring
+//	2 for each draining generation, newest first, one that has had to give the
+//	  wire back before those that are older than the reader: alive there, its
+//	  worker PUBLISHING in the window that its slot names -> its ring
 //	3 serve, and record
 //
 // Outside a window rule 2 is empty: the cost is one hash and one look at one
