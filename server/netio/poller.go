@@ -18,6 +18,11 @@ import (
 // and a scheduler round a wake-up; waiting in the second way alone costs 40 to
 // 70% more at low load.)
 //
+// Connections do not suffer by the first wait: they have a P of their own, since a
+// worker runs with one more than it has lanes. (500 queries a second over TCP beside
+// 20,000 over UDP, server and load on a core each: p50 0.16 ms and p99 1.5 ms with
+// it, 0.20 and 2.8 without; Knot 0.20 and 18.)
+//
 // Registration is edge-triggered: after an event, and after Add, the caller
 // reads until EAGAIN before it lets the poller wait again.
 type Poller struct {
