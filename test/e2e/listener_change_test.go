@@ -10,7 +10,7 @@ import (
 )
 
 // The listener that these tests change.
-var extra = netip.MustParseAddrPort("127.0.0.1:5311")
+var extra = netip.MustParseAddrPort("127.0.0.1:5312")
 
 // changing returns the configuration with the extra listener on addr.
 func changing(mode, addr, affinity string) string {
@@ -64,7 +64,7 @@ func (x *extraLoad) stop() map[string]load.Report {
 // refused.
 func narrowAndWiden(t *testing.T, mode string) (exact bool) {
 	t.Helper()
-	const narrow, wide = "127.0.0.1:5311", "0.0.0.0:5311"
+	const narrow, wide = "127.0.0.1:5312", "0.0.0.0:5312"
 	s := start(t, changing(mode, wide, "flow"), zoneFiles())
 	x := startExtra(t)
 	for _, addr := range []string{narrow, wide, narrow, wide} {
@@ -75,7 +75,7 @@ func narrowAndWiden(t *testing.T, mode string) (exact bool) {
 			if tag := whoAnswers(t, "tcp", extra.String()); tag.Epoch != s.epoch() {
 				t.Errorf("at %s a new connection is served by %+v", addr, tag)
 			}
-			if other := "127.0.0.9:5311"; addr == wide {
+			if other := "127.0.0.9:5312"; addr == wide {
 				if tag := whoAnswers(t, "udp", other); tag.Epoch != s.epoch() {
 					t.Errorf("at %s another address is served by %+v", addr, tag)
 				}
