@@ -117,7 +117,7 @@ func sorted(reports []control.ReloadReport, of func(control.ReloadReport) contro
 // quantile returns the duration that the fraction q of a sorted list does not
 // exceed.
 func quantile(list []time.Duration, q float64) time.Duration {
-	return list[min(int(q*float64(len(list))), len(list)-1)]
+	return list[int(q*float64(len(list)-1))]
 }
 
 // Limits of a reload under load, with -soak.
