@@ -107,3 +107,40 @@ func TestNarrowAndWidenOfRestartFails(t *testing.T) {
 		t.Error("a restart lost nothing: the test does not see what it is there to see")
 	}
 }
+
+// affinity changes by a reload. Without it the new generation serves every datagram
+// from the commit on; with it, it does so the first time, for the old one has
+// recorded no flows, and from then on they stay where they are.
+func TestAffinityChanges(t *testing.T) {
+	s := start(t, changing("graceful", extra.String(), "flow"), zoneFiles())
+	c, owner := extraFlows(t), s.epoch()
+	for n, step := range []struct {
+		affinity string
+		stays    bool // the flows, with the generation that has them
+	}{{"flow", true}, {"none", false}, {"none", false}, {"flow", false}, {"flow", true}} {
+		s.write("dnsapp.yaml", changing("graceful", extra.String(), step.affinity))
+		s.reload("--wait", "commit")
+		if !step.stays {
+			owner = s.epoch()
+		}
+		before := c.Report()
+		awaitAnswers(t, c, 500)
+		after := c.Report()
+		answered, by := after.Answered-before.Answered, after.Epochs()[owner]-before.Epochs()[owner]
+		// What was in flight at the commit counts as the former's.
+		if answered-by > 100 {
+			t.Errorf("step %d, affinity %s: epoch %d answered %d of %d: %v", n, step.affinity, owner, by, answered, after.Epochs())
+		}
+		if step.stays { // else the flows would keep all generations
+			s.ctl("drain", fmt.Sprint(owner), "--now")
+			owner = s.epoch()
+		}
+		s.awaitSteady()
+	}
+	r := c.Stop(time.Second)
+	t.Logf("%v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	s.ledger()
+}
