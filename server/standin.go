@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,15 +41,24 @@ func (s *Supervisor) standIn() {
 		}
 		for i, p := range g.workers {
 			v := s.dir.Worker(int(g.Slot), i)
-			if s.ready(g, i) || !v.Orphaned() || time.Since(p.died) < standInAfter {
+			if s.ready(g, i) || !v.Orphaned() || time.Since(p.died) < standInAfter || !s.hasToRead(g, i) {
 				continue
 			}
 			if j := s.standInFor(g, i); j >= 0 && v.StandIn(j) {
-				s.log.Warn("a sibling reads the sockets of a worker until it is back", "epoch", g.Epoch, "worker", i, "sibling", j)
+				s.log.Warn("a sibling reads the sockets of a dead worker", "epoch", g.Epoch, "worker", i, "sibling", j)
 				s.wakeAll()
 			}
 		}
 	}
+}
+
+// hasToRead reports whether some socket of worker i is its generation's to read: one
+// that drains has those only that no newer one has.
+func (s *Supervisor) hasToRead(g *generation, i int) bool {
+	epoch := s.dir.Owner().Epoch()
+	return slices.ContainsFunc(g.uses, func(u use) bool {
+		return !u.tcp && u.lane/g.cfg.Lanes == i && s.dir.Reader(epoch, u.id) == int(g.Slot)
+	})
 }
 
 // standInFor returns the worker of g that is to read the sockets of worker i: of
