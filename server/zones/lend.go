@@ -55,10 +55,17 @@ func (*compiler) open(path string) (fd int, err error) {
 	return fds[0], nil
 }
 
-// lend opens path for the compiler at the other end of fd, if it is one of the
-// files of its jobs, and says otherwise why not.
-func lend(fd int, jobs []job, path string) error {
-	file, err := openFor(jobs, path)
+// lender opens files for one compiler.
+type lender struct {
+	jobs    []job
+	files   map[string]bool // of the jobs; nil until one is asked for
+	folders map[string]bool // that they lie in
+}
+
+// answer opens path for the compiler at the other end of fd, if its jobs may need
+// it, and says otherwise why not.
+func (l *lender) answer(fd int, path string) error {
+	file, err := l.open(filepath.Clean(path))
 	var reason unix.Errno
 	switch {
 	case errors.As(err, &reason):
@@ -73,10 +80,9 @@ func lend(fd int, jobs []job, path string) error {
 	return nil
 }
 
-// openFor opens a regular file that jobs may need. Its errors are unix.Errno.
-func openFor(jobs []job, path string) (fd int, err error) {
-	path = filepath.Clean(path)
-	if !needs(jobs, path) {
+// open opens a regular file that the jobs may need. Its errors are unix.Errno.
+func (l *lender) open(path string) (fd int, err error) {
+	if !l.needs(path) {
 		return -1, unix.EACCES
 	}
 	if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0); err != nil {
@@ -94,17 +100,25 @@ func openFor(jobs []job, path string) (fd int, err error) {
 }
 
 // needs reports whether path is the file of a job or lies below its folder.
-func needs(jobs []job, path string) bool {
-	above := map[string]bool{}
-	for dir := filepath.Dir(path); !above[dir]; dir = filepath.Dir(dir) {
-		above[dir] = true
-	}
-	for i := range jobs {
-		if file := filepath.Clean(jobs[i].Zone.File); file == path || above[filepath.Dir(file)] {
-			return true
+func (l *lender) needs(path string) bool {
+	if l.files == nil {
+		l.files, l.folders = make(map[string]bool), make(map[string]bool)
+		for i := range l.jobs {
+			file := filepath.Clean(l.jobs[i].Zone.File)
+			l.files[file], l.folders[filepath.Dir(file)] = true, true
 		}
 	}
-	return false
+	if l.files[path] {
+		return true
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if l.folders[dir] {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
 }
 
 // receiveMessage is recvmsg that signals do not interrupt. Descriptors that come

@@ -97,12 +97,12 @@ func TestLendRefuses(t *testing.T) {
 
 // needs goes by whole names of folders.
 func TestNeeds(t *testing.T) {
-	jobs := []job{{Zone: config.Zone{File: "/a/b/zone"}}, {Zone: config.Zone{File: "/c/../d/zone"}}}
+	l := lender{jobs: []job{{Zone: config.Zone{File: "/a/b/zone"}}, {Zone: config.Zone{File: "/c/../d/zone"}}}}
 	for path, want := range map[string]bool{
 		"/a/b/zone": true, "/a/b/other": true, "/a/b/c/d": true, "/d/x": true,
 		"/a/zone": false, "/a/bb/zone": false, "/c/zone": false, "/": false, "zone": false, "/a/b": false,
 	} {
-		if got := needs(jobs, path); got != want {
+		if got := l.needs(path); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}

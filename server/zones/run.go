@@ -172,10 +172,11 @@ func run(ctx context.Context, jobs []job, h host, take func([]result, *shm.Regio
 	stop := context.AfterFunc(ctx, kill)
 	defer stop()
 
+	files := lender{jobs: jobs}
 	for answered := 0; answered < len(jobs); {
 		results, mem, asked, err := receive(fd)
 		if err == nil && asked != "" {
-			err = lend(fd, jobs, asked)
+			err = files.answer(fd, asked)
 		} else if err == nil {
 			answered += len(results)
 			if err = take(results, mem); err != nil && mem != nil {
