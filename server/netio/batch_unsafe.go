@@ -28,7 +28,9 @@ type Batch struct {
 	txName  [burst.Max][nameSize]byte
 	rxCtl   [burst.Max][controlSize]byte
 	txCtl   [burst.Max][controlSize]byte
-	txIndex [burst.Max]uint8 // packet behind each message to send
+	txIndex [burst.Max]uint8 // packet behind each of txIov
+	txFirst [burst.Max]uint8 // the first of txIov of each message to send
+	one     mmsghdr          // a message that is sent alone
 }
 
 // NewBatch returns the buffers of one lane. Of their 8 MiB only the pages that
@@ -43,7 +45,7 @@ func NewBatch() (*Batch, error) {
 		in := mem[i*stride:]
 		b.rxIov[i] = unix.Iovec{Base: &in[0], Len: 1 << 16}
 		b.rx[i].hdr = unix.Msghdr{Name: &b.rxName[i][0], Iov: &b.rxIov[i], Iovlen: 1, Control: &b.rxCtl[i][0]}
-		b.tx[i].hdr = unix.Msghdr{Name: &b.txName[i][0], Iov: &b.txIov[i], Iovlen: 1}
+		b.tx[i].hdr = unix.Msghdr{Name: &b.txName[i][0]}
 	}
 	return b, nil
 }
@@ -108,57 +110,6 @@ func (b *Batch) Recv(u *UDP, out *burst.Burst) (payload uint64, err error) {
 	}
 	out.N = int(n)
 	return payload, nil
-}
-
-// Sent is what one Send did.
-type Sent struct {
-	Packets uint64
-	Bytes   uint64
-	Failed  uint64 // their packets have Drop set to counters.DropSend
-}
-
-// Send sends the answers of out through u. It never blocks: what the kernel
-// does not take at once is dropped and counted.
-func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
-	n := 0
-	for i := range out.N {
-		p := &out.Packets[i]
-		if len(p.Reply) == 0 {
-			continue
-		}
-		h := &b.tx[n].hdr
-		b.txIov[n] = unix.Iovec{Base: &p.Reply[0], Len: uint64(len(p.Reply))}
-		h.Namelen = uint32(u.encodeName(b.txName[n][:], &p.Remote))
-		if c := u.encodeControl(b.txCtl[n][:], p); c != 0 {
-			h.Control = &b.txCtl[n][0]
-			h.SetControllen(c)
-		} else {
-			h.Control = nil
-			h.Controllen = 0
-		}
-		b.txIndex[n] = uint8(i)
-		n++
-	}
-	var s Sent
-	for at := 0; at < n; {
-		k, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(u.FD), uintptr(unsafe.Pointer(&b.tx[at])), uintptr(n-at), unix.MSG_DONTWAIT, 0, 0)
-		switch {
-		case errno == unix.EINTR:
-			continue
-		case errno != 0: // about the first message only: drop it and go on with the next
-			p := &out.Packets[b.txIndex[at]]
-			p.Reply, p.Drop = p.Reply[:0], counters.DropSend
-			s.Failed++
-			at++
-		default:
-			for i := range int(k) {
-				s.Bytes += b.txIov[at+i].Len
-			}
-			s.Packets += uint64(k)
-			at += int(k)
-		}
-	}
-	return s
 }
 
 // Drops returns how many datagrams the kernel has dropped on the socket since

@@ -19,15 +19,20 @@ type UDP struct {
 	Wildcard bool           // bound to the unspecified address: PKTINFO in and out
 	local    burst.Endpoint
 	v6       bool
+	segments bool // the kernel cuts messages into datagrams
 }
 
 // NewUDP wraps a socket of BindUDP that is bound to ap.
 func NewUDP(fd int, id uint32, listener int, ap netip.AddrPort) *UDP {
+	// Kernels before 4.18 do not know the option, and take a message that asks
+	// for it by a control message as one large datagram.
+	_, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	return &UDP{
 		FD: fd, ID: id, Answer: id, Listener: listener, Address: ap,
 		Wildcard: ap.Addr().IsUnspecified(),
 		local:    burst.EndpointOf(ap),
 		v6:       ap.Addr().Is6() && !ap.Addr().Is4In6(),
+		segments: err == nil,
 	}
 }
 
