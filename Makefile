@@ -71,7 +71,7 @@ lint: ## gofmt, go vet, golangci-lint (or staticcheck, where that cannot be had)
 
 .PHONY: bench
 bench: build ## CPU per query and a million records beside Knot and NSD, dispatch, and what reloads cost; dated tables in bench/results/
-	@bench/deps.sh knot nsd
+	@bench/deps.sh knot nsd dnsperf
 	@$(GO) run ./bench -dnsapp $(CURDIR)/bin/dnsapp
 
 .PHONY: demo-loss

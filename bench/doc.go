@@ -1,6 +1,7 @@
 // Command bench measures dnsapp, and writes a dated table for each part:
 //
-//   - peers: what a query costs it, Knot DNS and NSD, side by side;
+//   - peers: what a query costs it, Knot DNS and NSD, side by side, for several
+//     kinds of traffic (-traffic);
 //   - million: how soon each of them serves a zone of a million records, what that
 //     costs in memory and for each query, and how soon a new version is served, at
 //     which peak of memory, while the zone is asked for;

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,8 +27,9 @@ type options struct {
 	rounds int
 	names  int
 	length time.Duration
-	rates  []int // queries/s; 0: as many as it answers
-	rate   int   // queries/s while it reloads
+	rate   int // queries/s while it reloads
+
+	traffic string // kinds of traffic for the peers, by commas; "": all
 
 	forwardRate int // datagrams/s that are forwarded
 	reloads     int
@@ -68,7 +68,7 @@ func main() {
 func run() error {
 	var o options
 	only := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload (default: all)")
-	rates := flag.String("rates", "0,20000,5000", "queries/s to measure the peers at, by commas; 0: as many as the server answers")
+	flag.StringVar(&o.traffic, "traffic", "", "`kinds` of traffic to measure the peers with, by commas: "+strings.Join(trafficNames(), ", ")+" (default: all)")
 	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`, beside dnsappctl")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
 	flag.IntVar(&o.names, "names", 10_000, "names in the zone")
@@ -78,13 +78,6 @@ func run() error {
 	flag.IntVar(&o.reloads, "reloads", 100, "reloads to measure")
 	flag.StringVar(&o.results, "results", "bench/results", "`folder` of the tables; empty: print only")
 	flag.Parse()
-	for r := range strings.SplitSeq(*rates, ",") {
-		n, err := strconv.Atoi(r)
-		if err != nil || n < 0 {
-			return fmt.Errorf("reading the rates: %q is no number of queries/s", r)
-		}
-		o.rates = append(o.rates, n)
-	}
 	if o.rounds < 1 || o.names < 1 || o.rate < 1 || o.forwardRate < 1 || o.reloads < 1 {
 		return errors.New("rounds, names, rate and reloads must be positive")
 	}
@@ -153,32 +146,6 @@ func measurePart(p part, o options) error {
 	}
 	fmt.Fprintln(os.Stderr, "written to", file)
 	return nil
-}
-
-// benchPeers measures what a query costs dnsapp and others.
-func benchPeers(o options, dir string) (string, error) {
-	zone, queries := workload(o.names)
-	if err := os.WriteFile(filepath.Join(dir, "example.com.zone"), []byte(zone), 0o644); err != nil {
-		return "", err
-	}
-	t := newTable(o)
-	peers := []peer{knot(), nsd(), dnsapp(o.dnsapp)}
-	for _, p := range peers {
-		if _, err := exec.LookPath(p.program); err != nil {
-			return "", fmt.Errorf("%w (bench/deps.sh knot nsd installs it)", err)
-		}
-		t.versions[p.name] = p.version()
-	}
-	for round := range o.rounds {
-		for i := range peers {
-			p := peers[(i+round)%len(peers)]
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, o.rounds, p.name)
-			if err := measure(p, dir, o, queries, t); err != nil {
-				return "", fmt.Errorf("measuring %s: %w", p.name, err)
-			}
-		}
-	}
-	return t.String(), nil
 }
 
 // pin pins every thread of this process, and so those it starts, to the

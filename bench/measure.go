@@ -3,29 +3,11 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/dnsapp/dnsapp/test/load"
 	"github.com/dnsapp/dnsapp/test/proc"
 )
-
-// workload returns a zone with this many names, and queries for all of them in a
-// scattered order, a tenth of them changed to names that do not exist.
-func workload(names int) (zone string, queries []load.Query) {
-	var b strings.Builder
-	b.WriteString("$ORIGIN example.com.\n$TTL 3600\n@ SOA ns1 admin 1 3600 600 86400 300\n@ NS ns1\n@ NS ns2\nns1 A 192.0.2.1\nns2 A 192.0.2.2\n")
-	queries = make([]load.Query, names)
-	for i := range names {
-		fmt.Fprintf(&b, "host%d A 198.51.100.%d\n", i, i%256)
-		at := i * 7919 % names // a bijection unless names is a multiple of this prime
-		queries[at] = load.Query{Name: fmt.Sprintf("host%d.example.com", i), Type: 1, Rcode: load.NoError}
-		if i%10 == 9 {
-			queries[at] = load.Query{Name: fmt.Sprintf("none%d.example.com", i), Type: 1, Rcode: load.NXDomain}
-		}
-	}
-	return b.String(), queries
-}
 
 // sample is one measurement.
 type sample struct {
@@ -42,42 +24,8 @@ const socketsInFlight = 3
 
 const warmup = 500 * time.Millisecond
 
-// measure runs one server through all rates.
-func measure(p peer, dir string, o options, queries []load.Query, t *table) (err error) {
-	r, err := start(p, dir)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := r.stop(); err == nil {
-			err = e
-		}
-	}()
-	for _, rate := range o.rates {
-		s, err := r.sample(rate, o.length, queries)
-		if err != nil {
-			return err
-		}
-		t.add(p.name, rate, s)
-	}
-	pids, err := r.pids()
-	if err != nil {
-		return err
-	}
-	var memory int64
-	for _, pid := range pids {
-		n, err := proc.PSS(pid)
-		if err != nil {
-			return err
-		}
-		memory += n
-	}
-	t.memory[p.name] = append(t.memory[p.name], float64(memory)/(1<<20))
-	return nil
-}
-
-// sample measures at one rate; 0 is as many as the server answers.
-func (r *running) sample(rate int, length time.Duration, queries []load.Query) (sample, error) {
+// sample measures the server under one kind of traffic.
+func (r *running) sample(kind traffic, length time.Duration) (sample, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return sample{}, err
@@ -91,9 +39,9 @@ func (r *running) sample(rate int, length time.Duration, queries []load.Query) (
 			}
 		}
 	}
-	if rate == 0 {
+	if kind.rate == 0 {
 		s, err := load.Saturation{
-			Target: target, Sockets: socketsInFlight, Queries: queries, Warmup: warmup, Length: length,
+			Target: target, Sockets: socketsInFlight, Flows: kind.flows, Queries: kind.queries, Warmup: warmup, Length: length,
 			Begin: account(&begin), End: account(&end),
 		}.Run()
 		switch {
@@ -110,11 +58,11 @@ func (r *running) sample(rate int, length time.Duration, queries []load.Query) (
 			lost:     s.Lost,
 		}, nil
 	}
-	protocol, err := load.NewDNS(queries)
+	protocol, err := load.NewDNS(kind.queries)
 	if err != nil {
 		return sample{}, err
 	}
-	g, err := load.StartUDP(load.UDPConfig{Targets: []netip.AddrPort{target}, Flows: 64, Rate: rate, Protocol: protocol})
+	g, err := load.StartUDP(load.UDPConfig{Targets: []netip.AddrPort{target}, Flows: 64, Rate: kind.rate, Protocol: protocol})
 	if err != nil {
 		return sample{}, err
 	}

@@ -183,7 +183,7 @@ func measureMillion(p peer, dir string, o options, queries []load.Query) (s scal
 	if err := errors.Join(r.pin(strconv.Itoa(serverCPU)), pin(true)); err != nil {
 		return s, err
 	}
-	full, err := r.sample(0, o.length, queries)
+	full, err := r.sample(traffic{flows: load.MaxFlows, queries: queries}, o.length)
 	if err = errors.Join(err, pin(false), r.pin(allCPUs())); err != nil {
 		return s, err
 	}

@@ -14,26 +14,28 @@ import (
 // table gathers the samples.
 type table struct {
 	o        options
+	kinds    []traffic
 	when     time.Time
 	load     float64 // of the machine, before
 	versions map[string]string
 	order    []string // of the servers
-	samples  map[string]map[int][]sample
+	samples  map[string]map[string][]sample
 	memory   map[string][]float64 // MiB of all processes
 }
 
-func newTable(o options) *table {
+func newTable(o options, kinds []traffic) *table {
 	return &table{
-		o: o, when: time.Now(), load: loadAverage(), versions: map[string]string{}, samples: map[string]map[int][]sample{}, memory: map[string][]float64{},
+		o: o, kinds: kinds, when: time.Now(), load: loadAverage(),
+		versions: map[string]string{}, samples: map[string]map[string][]sample{}, memory: map[string][]float64{},
 	}
 }
 
-func (t *table) add(server string, rate int, s sample) {
+func (t *table) add(server, kind string, s sample) {
 	if t.samples[server] == nil {
-		t.samples[server] = map[int][]sample{}
+		t.samples[server] = map[string][]sample{}
 		t.order = append(t.order, server)
 	}
-	t.samples[server][rate] = append(t.samples[server][rate], s)
+	t.samples[server][kind] = append(t.samples[server][kind], s)
 }
 
 // busy is the load average from which on a measurement says so.
@@ -55,44 +57,49 @@ func heading(b *strings.Builder, title string, when time.Time, before float64) {
 func (t *table) String() string {
 	var b strings.Builder
 	heading(&b, "CPU per query", t.when, t.load)
-	fmt.Fprintf(&b, "UDP over loopback, %d names, a tenth of the queries for names that do not exist; server on processor %d, generator on %d;\n",
+	fmt.Fprintf(&b, "UDP over loopback, %d names, a tenth of the queries for names that do not exist unless said; server on processor %d, generator on %d;\n",
 		t.o.names, serverCPU, generatorCPU)
 	fmt.Fprintf(&b, "medians of %d interleaved rounds of %v (lowest to highest in parentheses).\n\n", t.o.rounds, t.o.length)
 	for _, s := range t.order {
 		fmt.Fprintf(&b, "* %s: %s\n", s, t.versions[s])
 	}
-	for _, rate := range t.o.rates {
-		if rate == 0 {
-			b.WriteString("\n## As many as it answers\n\n| server | q/s | CPU us per query | of Knot's | lost | PSS MiB |\n|---|---|---|---|---|---|\n")
+	for _, k := range t.kinds {
+		fmt.Fprintf(&b, "\n## %s\n\n", strings.ToUpper(k.title[:1])+k.title[1:])
+		if k.rate == 0 {
+			b.WriteString("| server | q/s | CPU us per query | of Knot's | lost |\n|---|---|---|---|---|\n")
 		} else {
-			fmt.Fprintf(&b, "\n## %d queries/s\n\n| server | CPU us per query | of Knot's | lost | p50 us | p99 us |\n|---|---|---|---|---|---|\n", rate)
+			b.WriteString("| server | CPU us per query | of Knot's | lost | p50 us | p99 us |\n|---|---|---|---|---|---|\n")
 		}
-		base, _, _ := spread(t.pick(reference, rate, perQuery))
+		base, _, _ := spread(t.pick(reference, k.name, perQuery))
 		for _, s := range t.order {
-			cost, low, high := spread(t.pick(s, rate, perQuery))
+			cost, low, high := spread(t.pick(s, k.name, perQuery))
 			costs := fmt.Sprintf("%.2f (%.2f to %.2f) | %.2f", cost, low, high, cost/base)
 			lost := 0.0
-			for _, n := range t.pick(s, rate, func(s sample) float64 { return float64(s.lost) }) {
+			for _, n := range t.pick(s, k.name, func(s sample) float64 { return float64(s.lost) }) {
 				lost += n
 			}
-			if rate == 0 {
-				qps, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return s.rate }))
-				mem, _, _ := spread(t.memory[s])
-				fmt.Fprintf(&b, "| %s | %.0f | %s | %.0f | %.1f |\n", s, qps, costs, lost, mem)
+			if k.rate == 0 {
+				qps, _, _ := spread(t.pick(s, k.name, func(s sample) float64 { return s.rate }))
+				fmt.Fprintf(&b, "| %s | %.0f | %s | %.0f |\n", s, qps, costs, lost)
 				continue
 			}
-			p50, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return float64(s.p50) / 1e3 }))
-			p99, _, _ := spread(t.pick(s, rate, func(s sample) float64 { return float64(s.p99) / 1e3 }))
+			p50, _, _ := spread(t.pick(s, k.name, func(s sample) float64 { return float64(s.p50) / 1e3 }))
+			p99, _, _ := spread(t.pick(s, k.name, func(s sample) float64 { return float64(s.p99) / 1e3 }))
 			fmt.Fprintf(&b, "| %s | %s | %.0f | %.0f | %.0f |\n", s, costs, lost, p50, p99)
 		}
+	}
+	b.WriteString("\n## Memory at the end\n\n| server | PSS MiB of all processes |\n|---|---|\n")
+	for _, s := range t.order {
+		mem, _, _ := spread(t.memory[s])
+		fmt.Fprintf(&b, "| %s | %.1f |\n", s, mem)
 	}
 	return b.String()
 }
 
 func perQuery(s sample) float64 { return float64(s.perQuery) / 1e3 }
 
-func (t *table) pick(server string, rate int, f func(sample) float64) []float64 {
-	list := t.samples[server][rate]
+func (t *table) pick(server, kind string, f func(sample) float64) []float64 {
+	list := t.samples[server][kind]
 	out := make([]float64, len(list))
 	for i, s := range list {
 		out[i] = f(s)
