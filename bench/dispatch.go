@@ -61,7 +61,9 @@ type dispatchBench struct {
 	queries []load.Query
 }
 
-// turns is how often both sides of a comparison are measured in one round.
+// turns is how often both sides of a comparison are measured in one round. Each
+// takes its part of the time of one measurement: what is next to each other in
+// time is best compared.
 const turns = 6
 
 // benchDispatch measures affinity flow against none, and a forwarded datagram
@@ -98,7 +100,7 @@ func benchDispatch(o options, dir string) (string, error) {
 	fmt.Fprintf(&t, "DNS over UDP and IPv4 loopback, %d names; server (one worker, one lane a generation) on processor %d, generator on %d;\n", o.names, serverCPU, generatorCPU)
 	fmt.Fprintf(&t, "%d interleaved rounds of %v a measurement. Medians; of ratios of neighbouring measurements also the lowest and the highest.\n", o.rounds, o.length)
 	fmt.Fprintf(&t, "dnsapp: %s.\n", dnsapp(o.dnsapp).version())
-	fmt.Fprintf(&t, "\n## affinity: flow over none, outside windows\n\nAs many datagrams as the server answers; %d turns a round.\n\n", turns)
+	fmt.Fprintf(&t, "\n## affinity: flow over none, outside windows\n\nAs many datagrams as the server answers; %d turns of %v a round.\n\n", turns, o.length/turns)
 	t.WriteString("| clients | none, CPU us | flow, CPU us | ratio | datagrams/s with flow |\n|---|---|---|---|---|\n")
 	for _, c := range crowds {
 		comparison(&t, c.name, recorded[c.name])
@@ -244,7 +246,7 @@ func (b dispatchBench) saturate(r *running, at netip.AddrPort, flows int) (perQu
 	}
 	s, err := load.Saturation{
 		Target: at, Sockets: socketsInFlight, Queries: b.queries, Flows: flows,
-		Warmup: warmup, Length: b.o.length, Begin: bound(0), End: bound(1),
+		Warmup: warmup, Length: b.o.length / turns, Begin: bound(0), End: bound(1),
 	}.Run()
 	switch {
 	case err != nil:
