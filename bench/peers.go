@@ -150,6 +150,6 @@ func measure(p peer, dir string, o options, kinds []traffic, t *table) (err erro
 	if err != nil {
 		return err
 	}
-	t.memory[p.name] = append(t.memory[p.name], float64(memory)/(1<<20))
+	t.memory[p.name] = append(t.memory[p.name], memory)
 	return nil
 }
