@@ -66,7 +66,7 @@ func imageOf(t *testing.T, text string, records int, large bool) (image []byte, 
 // A large zone, whose memory is given back while its image is written, has the
 // same image as if it were not; so has one that outgrows the room it was given.
 func TestLargeZone(t *testing.T) {
-	text := scattered(6 * partNodes)
+	text := scattered(2 * partNodes)
 	lines := strings.Count(text, "\n")
 	want, warned := imageOf(t, text, lines, false)
 	z, err := Open(want)
@@ -76,7 +76,7 @@ func TestLargeZone(t *testing.T) {
 	if err := z.Verify(); err != nil {
 		t.Fatal(err)
 	}
-	if z.Nodes() < 8*partNodes || z.Records() < 8*partNodes {
+	if z.Nodes() < 4*partNodes || z.Records() < 3*partNodes {
 		t.Fatalf("%d nodes and %d records make too small a zone", z.Nodes(), z.Records())
 	}
 	for _, records := range []int{lines, 10, 8 * lines} {
