@@ -110,6 +110,7 @@ func (s *Supervisor) spawnWorker(g *generation, i int) {
 	p.retry = nil
 	proc, link, err := s.start(g, i)
 	if err != nil {
+		err = outOfFiles(err)
 		s.log.Error("starting a worker", "epoch", g.Epoch, "worker", i, "error", err)
 		p.failures++
 		s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: err.Error()})
@@ -329,6 +330,7 @@ func (s *Supervisor) fence(order uint32, workers reload.Workers) {
 			p.stopRespawn()
 			if p.proc != nil {
 				s.log.Warn("worker fenced", "epoch", g.Epoch, "worker", i, "pid", p.proc.PID)
+				s.fenced++
 				s.signal(p, unix.SIGKILL)
 			}
 		}

@@ -136,7 +136,7 @@ func TestWatchHangUp(t *testing.T) {
 func TestOrdersRefused(t *testing.T) {
 	s := looping(t)
 	_, err := s.Abort(t.Context())
-	wantRefusal(t, err, "refused; nothing was changed: no reload is before its flip")
+	wantRefusal(t, err, "refused; nothing was changed: no reload is in progress that could be given up")
 	wantRefusal(t, s.Drain(t.Context(), 3, true, func(control.Event) {}), "there is no epoch 3")
 	if err := s.ask(t.Context(), func() {
 		s.state.Phase = reload.PhaseSteady

@@ -176,5 +176,6 @@ func (s *Supervisor) judge(g *generation, p *process) {
 	}
 	s.log.Warn("worker does not answer while traffic waits for it", "epoch", g.Epoch, "worker", p.index, "pid", x.pid, "asked", time.Since(x.since).Round(time.Millisecond))
 	p.suspect = nil
+	s.fenced++
 	s.signal(p, unix.SIGKILL)
 }

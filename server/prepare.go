@@ -112,7 +112,7 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	}
 	bound, err := s.sockets.bind(cfg, share)
 	if err != nil {
-		return err
+		return &bindError{err}
 	}
 	for _, ap := range bound.short {
 		s.log.Warn("the receive buffer is smaller than wanted: raise net.core.rmem_max, or give CAP_NET_ADMIN", "address", ap)
@@ -194,7 +194,7 @@ func (s *Supervisor) makeRings(g, o *generation) error {
 // the report.
 func (s *Supervisor) prepareFailed(f reload.Prepare, err error) {
 	if r := s.requests[f.Request]; r != nil {
-		r.problems = problemsOf(err)
+		r.problems, r.refusal = problemsOf(err), refusalOf(err)
 	}
 	s.feed(reload.PrepareFailed{Order: f.Order, Reason: err.Error()})
 }

@@ -7,8 +7,12 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/metrics"
+	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/zones"
 )
 
@@ -70,4 +74,43 @@ func brief(reason string) string {
 		return first
 	}
 	return fmt.Sprintf("%s (and %d more)", first, strings.Count(rest, "\n")+1)
+}
+
+// bindError is an error of T0 about an address.
+type bindError struct{ error }
+
+// Unwrap returns the error.
+func (e *bindError) Unwrap() error { return e.error }
+
+// refusalOf says what an error of T0 is about.
+func refusalOf(err error) metrics.Refusal {
+	if _, ok := errors.AsType[config.Problems](err); ok {
+		return metrics.RefusedConfig
+	}
+	if _, ok := errors.AsType[*zones.RefusedError](err); ok {
+		return metrics.RefusedZone
+	}
+	if _, ok := errors.AsType[*bindError](err); ok {
+		return metrics.RefusedAddress
+	}
+	return metrics.RefusedSystem
+}
+
+// refusal says why r was refused: by T0, or by the machine.
+func (s *Supervisor) refusal(r *request) metrics.Refusal {
+	switch {
+	case r.refusal != "":
+		return r.refusal
+	case s.state.Phase == reload.PhaseStopping:
+		return metrics.RefusedStopping
+	}
+	return metrics.RefusedOverlap
+}
+
+// outOfFiles adds the remedy to an error for the lack of descriptors.
+func outOfFiles(err error) error {
+	if errors.Is(err, unix.EMFILE) {
+		return fmt.Errorf("%w: raise the limit of open files (ulimit -n, LimitNOFILE)", err)
+	}
+	return err
 }

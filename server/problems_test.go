@@ -3,12 +3,17 @@ package server
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
+	"github.com/dnsapp/dnsapp/server/metrics"
+	"github.com/dnsapp/dnsapp/server/zones"
 )
 
 func TestProblemsOf(t *testing.T) {
@@ -31,6 +36,54 @@ func TestProblemsOf(t *testing.T) {
 		if d := cmp.Diff(c.want, problemsOf(c.err)); d != "" {
 			t.Errorf("%s differ (-want +got):\n%s", name, d)
 		}
+	}
+}
+
+func TestRefusalOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want metrics.Refusal
+	}{
+		{config.Problems{{Msg: "is wrong"}}, metrics.RefusedConfig},
+		{&zones.RefusedError{}, metrics.RefusedZone},
+		{&bindError{unix.EACCES}, metrics.RefusedAddress},
+		{fmt.Errorf("making a region: %w", unix.ENOMEM), metrics.RefusedSystem},
+	} {
+		if got := refusalOf(c.err); got != c.want {
+			t.Errorf("%v is %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+func TestOutOfFiles(t *testing.T) {
+	err := outOfFiles(fmt.Errorf("starting: %w", unix.EMFILE))
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Errorf("%v", err)
+	}
+	if err := outOfFiles(unix.ENOENT); err != unix.ENOENT {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	p, ok := usage(3, os.Getpid())
+	if !ok || p.Worker != 3 || p.Resident < 1<<20 || p.OpenFDs < 3 || p.MaxFDs < 16 {
+		t.Errorf("%+v", p)
+	}
+	if _, ok := usage(0, 1<<22+1); ok {
+		t.Error("a process that cannot be takes something")
+	}
+	if n := fileLimit([]byte("Max open files            unlimited            unlimited            files\n")); n != 0 {
+		t.Errorf("unlimited is %d", n)
+	}
+}
+
+func TestConfigHash(t *testing.T) {
+	var h hashed
+	one, two := &config.Config{Workers: 1}, &config.Config{Workers: 2}
+	a, b := h.get(one), h.get(two)
+	if a == 0 || a == b || a >= 1<<48 || h.get(one) != a || configHash(&config.Config{Workers: 1, Name: "b", File: "/c"}) != a {
+		t.Errorf("hashes %x and %x", a, b)
 	}
 }
 

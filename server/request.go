@@ -12,6 +12,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/reload"
 )
 
@@ -20,6 +21,7 @@ type request struct {
 	id       uint64
 	began    time.Time
 	problems []control.Problem
+	refusal  metrics.Refusal // of T0; "": it came through, or has not ended
 
 	step   control.Step // entered last; "" before T0
 	since  time.Time    // when
@@ -311,6 +313,9 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 		return
 	}
 	s.outcomes[p.Outcome]++
+	if f.Outcome == reload.Refused {
+		s.refusals[s.refusal(r)]++
+	}
 	s.lastReport = p
 	if f.Outcome == reload.Done {
 		s.log.Info("reload done", "reload", r.id, "epoch", p.ToEpoch, "elapsed", p.Elapsed.Duration().Round(time.Microsecond),

@@ -178,10 +178,15 @@ func (ss *sockets) bindOne(k socketKey, mode config.Mode, share bool, looked map
 // instance has bound may overlap it: see look.
 func probe(k socketKey) error {
 	err := netio.Probe(k.network(), k.address)
-	if errors.Is(err, unix.EADDRINUSE) {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
 		return takenBy(k)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: ports below 1024 need root or CAP_NET_BIND_SERVICE", err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: no interface of this host has it", err)
 	}
-	return err
+	return outOfFiles(err)
 }
 
 // takenBy is the error for an address that another process has bound.

@@ -109,7 +109,11 @@ func (s *Supervisor) drainOf(g *generation, workers ...*process) *control.Drain 
 		}
 	}
 	d.Idle = control.Millis(max(idle, 0))
-	d.DeadlineLeft = control.Millis(max(time.Until(g.deadline), 0))
+	deadline := g.deadline
+	if t := s.stopDeadline; !t.IsZero() && (deadline.IsZero() || t.Before(deadline)) {
+		deadline = t
+	}
+	d.DeadlineLeft = control.Millis(max(time.Until(deadline), 0))
 	d.Reason = d.Describe()
 	return d
 }

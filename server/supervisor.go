@@ -16,6 +16,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
@@ -74,7 +75,11 @@ type Supervisor struct {
 	lastReport  *control.ReloadReport
 	drainTold   [directory.MaxSlots]time.Time // when the drain in a slot was last news
 	outcomes    map[control.Outcome]uint64
+	refusals    map[metrics.Refusal]uint64 // of the refused ones
 	respawned   uint64
+	fenced      uint64    // workers killed because they did not answer
+	lapses      uint64    // parks that lapsed
+	configHash  hashed    // has a lock of its own
 	lastTraffic time.Time // seen by the monitor
 	fewFiles    uint64    // the limit of open files that was warned of last; 0: none
 	stopWaiters []*stopWaiter
@@ -111,7 +116,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		cfg: cfg, sockets: newSockets(), secret: flow.NewSecret(),
 		timers: make(map[reload.StartTimer]*time.Timer), watches: make(map[uint32]context.CancelFunc),
 		preparing: make(map[uint32]*preparation), requests: make(map[uint64]*request),
-		outcomes: make(map[control.Outcome]uint64),
+		outcomes: make(map[control.Outcome]uint64), refusals: make(map[metrics.Refusal]uint64),
 	}
 	s.manager = newNotifier(s.log)
 	s.background, s.endJobs = context.WithCancel(context.Background())
@@ -195,6 +200,9 @@ func (s *Supervisor) step() {
 	for len(s.events) > 0 {
 		e := s.events[0]
 		s.events = s.events[1:]
+		if _, ok := e.(reload.ParkLapsed); ok {
+			s.lapses++
+		}
 		next, effects := reload.Step(s.state, e)
 		s.state = next
 		if hold.Enabled {

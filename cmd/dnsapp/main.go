@@ -39,6 +39,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              noArgs,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() }, // without it, any argument gets help
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.With(exit.Usage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))

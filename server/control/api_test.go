@@ -144,7 +144,7 @@ func TestDescribe(t *testing.T) {
 		{Drain{Flows: 3, Idle: 4100 * ms, DeadlineLeft: 31 * s}, "3 UDP flows, newest idle 4.1 s; deadline in 31 s"},
 		{Drain{Flows: 1, Idle: 40 * ms, TCP: 1, DeadlineLeft: 9500 * ms}, "1 UDP flow, idle 0.0 s, 1 TCP connection; deadline in 9.5 s"},
 		{Drain{HalfOpen: 2, Queries: 1, QUIC: 2, Unsent: 1, DeadlineLeft: s}, "2 half-open TCP connections, 1 query in flight, 2 QUIC connections, 1 byte unsent; deadline in 1.0 s"},
-		{Drain{DeadlineLeft: s}, "nothing left to finish; deadline in 1.0 s"},
+		{Drain{DeadlineLeft: s}, "nothing more"},
 		{Drain{TCP: 2}, "2 TCP connections; handing over what is left"},
 	} {
 		if got := c.d.Describe(); got != c.want {

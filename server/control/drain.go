@@ -25,10 +25,10 @@ func (d *Drain) Describe() string {
 	add(d.QUIC, "QUIC connection", "QUIC connections")
 	add(int(d.Unsent), "byte unsent", "bytes unsent")
 
-	what := "nothing left to finish"
-	if len(parts) > 0 {
-		what = strings.Join(parts, ", ")
+	if len(parts) == 0 {
+		return "nothing more"
 	}
+	what := strings.Join(parts, ", ")
 	if d.DeadlineLeft <= 0 {
 		return what + "; handing over what is left"
 	}

@@ -60,9 +60,11 @@ func TestAbort(t *testing.T) {
 	if a, err := c.Abort(testContext(t)); err != nil || a.Epoch != 4 {
 		t.Errorf("abort: %+v, %v", a, err)
 	}
-	b.abort = func(context.Context) (*Aborted, error) { return nil, Refuse("no reload is before its flip") }
+	b.abort = func(context.Context) (*Aborted, error) {
+		return nil, Refuse("no reload is in progress that could be given up")
+	}
 	_, err := c.Abort(testContext(t))
-	wantError(t, err, CodeRefused, "no reload is before its flip")
+	wantError(t, err, CodeRefused, "no reload is in progress that could be given up")
 	if exit.Of(err) != exit.Refused {
 		t.Errorf("exit code is %d", exit.Of(err))
 	}

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -174,13 +175,14 @@ func (o output) generations(s *Sample) {
 	states := [...]directory.State{directory.Starting, directory.Active, directory.Draining, directory.Leaving}
 	for _, state := range states {
 		name := state.String()
-		n, known := 0, false
+		n, known, slots := 0, false, 0
 		var load control.Load
 		for _, g := range s.Generations {
 			if g.State != name {
 				continue
 			}
 			n++
+			slots += g.FlowSlots
 			if g.Load != nil {
 				known = true
 				load.Flows += g.Load.Flows
@@ -188,19 +190,39 @@ func (o output) generations(s *Sample) {
 			}
 		}
 		o.put(generations, float64(n), name)
+		o.put(flowSlots, float64(slots), name)
 		if known {
 			o.put(flows, float64(load.Flows), name)
 			o.put(connections, float64(load.TCP), name)
 		}
 	}
+	fill := 0.0
 	for _, g := range s.Generations {
+		fill = max(fill, g.RingFill)
+		for _, p := range g.Processes {
+			o.worker(g.Slot, p)
+		}
 		if g.RxOwner {
 			o.put(epoch, float64(g.Epoch))
 			o.put(workers, float64(g.Workers))
 			o.put(workersReady, float64(g.Ready))
 		}
 	}
+	o.put(ringFill, fill)
 	o.put(restarts, float64(s.Respawns))
+	o.put(fences, float64(s.Fences))
+}
+
+// worker sends what a worker takes; what is not known is left out.
+func (o output) worker(slot int, p Process) {
+	labels := []string{strconv.Itoa(slot), strconv.Itoa(p.Worker)}
+	o.put(resident, float64(p.Resident), labels...)
+	if p.OpenFDs > 0 {
+		o.put(openFDs, float64(p.OpenFDs), labels...)
+	}
+	if p.MaxFDs > 0 {
+		o.put(maxFDs, float64(p.MaxFDs), labels...)
+	}
 }
 
 func (o output) reloads(s *Sample) {
@@ -211,6 +233,19 @@ func (o output) reloads(s *Sample) {
 		if out != control.OutcomeCommitted { // it is on its way to another one
 			o.put(reloads, float64(s.Reloads[out]), string(out))
 		}
+	}
+	for _, why := range Refusals {
+		o.put(refused, float64(s.Refusals[why]), string(why))
+	}
+	o.put(lapses, float64(s.Lapses))
+	var left *time.Duration
+	for _, g := range s.Generations {
+		if d := g.DrainLeft; d != nil && (left == nil || *d > *left) {
+			left = d
+		}
+	}
+	if left != nil {
+		o.put(drainLeft, left.Seconds())
 	}
 	r := s.LastReload
 	if r == nil {
@@ -243,6 +278,7 @@ func (o output) process(s *Sample) {
 	o.put(build, 1, s.Version.Version, s.Version.Revision, s.Version.Go)
 	o.put(started, seconds(s.StartedAt))
 	o.put(configTime, seconds(s.ConfigLoadedAt))
+	o.put(configHash, float64(s.ConfigHash))
 }
 
 func truth(b bool) float64 {

@@ -75,7 +75,13 @@ var (
 	workers      = newFamily(gaugeKind, "workers", "Workers that the generation that reads the wire should have.")
 	workersReady = newFamily(gaugeKind, "workers_ready", "Workers of the generation that reads the wire that are ready to serve.")
 	restarts     = newFamily(counterKind, "worker_restarts_total", "Workers started again after they had died.")
+	fences       = newFamily(counterKind, "workers_fenced_total", "Workers killed because they did not answer while traffic, or a hand-over, waited for them.")
+	resident     = newFamily(gaugeKind, "worker_resident_memory_bytes", "Memory of a worker, with what it shares with others; by the slot of its generation, 0 to 3, and its index.", "slot", "worker")
+	openFDs      = newFamily(gaugeKind, "worker_open_fds", "Open descriptors of a worker.", "slot", "worker")
+	maxFDs       = newFamily(gaugeKind, "worker_max_fds", "Descriptors that a worker may have.", "slot", "worker")
 	flows        = newFamily(gaugeKind, "flows", "UDP flows alive, by the state of their generation. Absent where it is not known.", "state")
+	flowSlots    = newFamily(gaugeKind, "flow_table_slots", "Slots of the flow tables, by the state of their generation.", "state")
+	ringFill     = newFamily(gaugeKind, "ring_fill_ratio", "How full the fullest ring between workers is at this moment, from 0 to 1.")
 	connections  = newFamily(gaugeKind, "tcp_connections", "Open TCP connections, by the state of their generation. Absent where it is not known.", "state")
 )
 
@@ -83,6 +89,9 @@ var (
 var (
 	step           = newFamily(gaugeKind, "reload_step", "1 for the step that the reload machine is in, 0 for the others.", "step")
 	reloads        = newFamily(counterKind, "reloads_total", "Finished reloads by outcome.", "outcome")
+	refused        = newFamily(counterKind, "reloads_refused_total", "Refused reloads by reason.", "reason")
+	lapses         = newFamily(counterKind, "reload_parks_lapsed_total", "Parks whose lease was over before the wire changed hands. They are tried again, so nothing is lost.")
+	drainLeft      = newFamily(gaugeKind, "drain_deadline_seconds", "Time until the generation that may drain for longest hands over what it has left. Absent while none drains.")
 	reloadOK       = newFamily(gaugeKind, "reload_successful", "Whether the last reload succeeded. Absent before the first, as all that is about the last one.")
 	reloadBegan    = newFamily(gaugeKind, "reload_start_time_seconds", "When the last reload began, since the Unix epoch.")
 	reloadDuration = newFamily(gaugeKind, "reload_duration_seconds", "How long the last reload took, its drain included.")
@@ -95,7 +104,8 @@ var (
 var (
 	build      = newFamily(gaugeKind, "build_info", "Always 1; the labels say what runs.", "version", "revision", "goversion")
 	started    = newFamily(gaugeKind, "start_time_seconds", "When the supervisor started, since the Unix epoch.")
-	configTime = newFamily(gaugeKind, "config_load_time_seconds", "When the configuration that runs was loaded, since the Unix epoch.")
+	configTime = newFamily(gaugeKind, "config_load_time_seconds", "When the configuration that runs was loaded, since the Unix epoch: at the last reload that succeeded, or at the start.")
+	configHash = newFamily(gaugeKind, "config_hash", "A hash of the configuration that runs, but for its name and the content of its zones: the same number on two hosts is the same configuration.")
 )
 
 // section is a part of families under a heading of docs/metrics.md.
@@ -112,9 +122,9 @@ var sections = []section{
 	}},
 	{"TCP", []*family{tcpAccepted, tcpClosed, tcpAcceptFailed, connections, tcpQueries, tcpAnswers, tcpDropped}},
 	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated, logged, notLogged}},
-	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, flows}},
+	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, fences, flows, flowSlots, ringFill, resident, openFDs, maxFDs}},
 	{"Reloads", []*family{
-		step, reloads, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,
+		step, reloads, refused, lapses, drainLeft, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,
 	}},
-	{"Process", []*family{build, started, configTime}},
+	{"Process", []*family{build, started, configTime, configHash}},
 }

@@ -48,15 +48,25 @@ func (f fixed) Ready(context.Context) error             { return f.ready }
 // sample returns a sample in which every family has a metric, and every number
 // is another.
 func sample() *Sample {
+	soon, now := 31*time.Second, time.Duration(0)
 	s := &Sample{
 		Version:   control.Version{Version: "v0.1.0", Revision: "f737e20", Go: "go1.26"},
 		StartedAt: day, ConfigLoadedAt: day.Add(time.Hour), Step: control.StepDrain,
 		Generations: []Generation{
-			{Epoch: 5, State: "active", RxOwner: true, Workers: 4, Ready: 3},
-			{Epoch: 4, State: "draining", Workers: 2, Ready: 2, Load: &control.Load{Flows: 70, TCP: 7}},
-			{Epoch: 3, State: "draining", Workers: 2, Ready: 2, Load: &control.Load{Flows: 1, TCP: 1}},
+			{
+				Epoch: 5, State: "active", RxOwner: true, Workers: 4, Ready: 3, Slot: 1, FlowSlots: 65536, RingFill: 0.25,
+				Processes: []Process{{Worker: 0, Resident: 11 << 20, OpenFDs: 41, MaxFDs: 1024}, {Worker: 3, Resident: 12 << 20}},
+			},
+			{
+				Epoch: 4, State: "draining", Workers: 2, Ready: 2, Load: &control.Load{Flows: 70, TCP: 7}, FlowSlots: 4096, RingFill: 0.5,
+				DrainLeft: &soon, Processes: []Process{{Worker: 0, Resident: 13 << 20, OpenFDs: 42, MaxFDs: 1024}},
+			},
+			{
+				Epoch: 3, State: "draining", Workers: 2, Ready: 2, Load: &control.Load{Flows: 1, TCP: 1}, Slot: 2, FlowSlots: 1024, DrainLeft: &now,
+			},
 		},
-		Reloads: map[control.Outcome]uint64{control.OutcomeDone: 6, control.OutcomeRefused: 2},
+		Reloads:  map[control.Outcome]uint64{control.OutcomeDone: 6, control.OutcomeRefused: 2},
+		Refusals: map[Refusal]uint64{RefusedConfig: 1, RefusedZone: 1}, Lapses: 3, Fences: 4, ConfigHash: 1<<48 - 1,
 		LastReload: &control.ReloadReport{
 			OK: true, StartedAt: day.Add(2 * time.Hour), Elapsed: control.Millis(2034 * time.Millisecond),
 			Steps: []control.StepTime{
@@ -309,6 +319,9 @@ func TestDocument(t *testing.T) {
 	var words []string
 	for r := counters.NotDropped + 1; r < counters.NumReasons; r++ {
 		words = append(words, r.String())
+	}
+	for _, r := range Refusals {
+		words = append(words, string(r))
 	}
 	for _, s := range control.Steps {
 		words = append(words, string(s))

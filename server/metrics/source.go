@@ -32,6 +32,10 @@ type Sample struct {
 	Generations []Generation // live ones, in any order
 
 	Reloads     map[control.Outcome]uint64 // finished ones; the first start does not count
+	Refusals    map[Refusal]uint64         // of the refused ones
+	Lapses      uint64                     // parks whose lease was over before every lane had stopped, or the wire had changed hands
+	Fences      uint64                     // workers killed because they did not answer
+	ConfigHash  uint64                     // of the configuration that runs, 48 bits
 	LastReload  *control.ReloadReport      // nil before the first
 	Respawns    uint64                     // workers started again after they had died
 	Zones       int                        // that the rx owner serves
@@ -54,4 +58,34 @@ type Generation struct {
 	Workers int           // configured
 	Ready   int           // of them, ready to serve
 	Load    *control.Load // what it serves; nil if not known
+
+	Slot      int
+	FlowSlots int            // of its flow table
+	RingFill  float64        // of the fullest ring to one of its workers, 0 to 1
+	DrainLeft *time.Duration // until what is left is handed over; nil unless it drains
+	Processes []Process      // its live workers
 }
+
+// Process is what a worker takes of the machine.
+type Process struct {
+	Worker   int
+	Resident int64 // bytes of memory
+	OpenFDs  int   // 0 if not known
+	MaxFDs   int   // 0 if not known
+}
+
+// Refusal is why a reload was refused.
+type Refusal string
+
+// The refusals.
+const (
+	RefusedConfig   Refusal = "configuration" // it has errors, or a change that a reload cannot make
+	RefusedZone     Refusal = "zone"          // a zone file has errors
+	RefusedAddress  Refusal = "address"       // an address cannot be bound
+	RefusedOverlap  Refusal = "overlap"       // four generations live, and reload.overlap is refuse
+	RefusedStopping Refusal = "stopping"      // the server stops
+	RefusedSystem   Refusal = "system"        // the system refused something: memory, descriptors, a file
+)
+
+// Refusals are all of them.
+var Refusals = [...]Refusal{RefusedConfig, RefusedZone, RefusedAddress, RefusedOverlap, RefusedStopping, RefusedSystem}

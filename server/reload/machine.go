@@ -202,7 +202,7 @@ func (m *machine) abortRequested(e AbortRequested) bool {
 	case m.takingWire() || m.Phase == PhaseConfirming:
 		m.report(e.ID, Refused, "too late: the wire is changing hands")
 	default:
-		m.report(e.ID, Refused, "no reload is before its flip")
+		m.report(e.ID, Refused, "no reload is in progress that could be given up")
 	}
 	return true
 }

@@ -1,13 +1,9 @@
 package e2e
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,82 +74,6 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-}
-
-// metrics returns the samples of /metrics by their name and labels.
-func metrics(t *testing.T) map[string]float64 {
-	t.Helper()
-	c := http.Client{Timeout: answerTimeout}
-	resp, err := c.Get("http://" + admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("/metrics: %s", resp.Status)
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		i := strings.LastIndexByte(line, ' ')
-		if i < 0 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		if m[line[:i]], err = strconv.ParseFloat(line[i+1:], 64); err != nil {
-			t.Fatalf("/metrics: %q: %v", line, err)
-		}
-	}
-	return m
-}
-
-// isCounter reports whether a sample may never fall.
-func isCounter(sample string) bool {
-	name, _, _ := strings.Cut(sample, "{")
-	return strings.HasSuffix(name, "_total") || strings.HasSuffix(name, "_count") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum")
-}
-
-// Exported counters never go backwards: not over reloads, not over the death of a
-// worker.
-func TestCountersNeverFall(t *testing.T) {
-	s := start(t, settings{workers: 2, reload: "{udp_idle: 1s}"}.yaml(), zoneFiles())
-	p := startProbe(t)
-	last := metrics(t)
-	if len(last) == 0 {
-		t.Fatal("/metrics is empty")
-	}
-	step := func(what string) {
-		t.Helper()
-		now := metrics(t)
-		for sample, v := range last {
-			if strings.HasPrefix(sample, "dnsapp_") && isCounter(sample) && now[sample] < v {
-				t.Errorf("after %s: %s fell from %v to %v", what, sample, v, now[sample])
-			}
-		}
-		last = now
-	}
-	for range 3 {
-		awaitAnswers(t, p.dns, 100)
-		s.reload("--wait", "commit")
-		step("a commit")
-		pid := s.workers()[0]
-		kill(t, pid, syscall.SIGKILL)
-		s.await(10*time.Second, "the worker is back", func() bool {
-			g := s.status().Generations[0]
-			return allReady(g) && g.Workers[0].PID != pid
-		})
-		step("a worker's death")
-		// The probe's flows of identify live on: a new probe for the next round.
-		p.who.Stop(time.Second)
-		s.awaitSteady()
-		step("a fold")
-		p.who = identify(t, 16, 500)
-		awaitAnswers(t, p.who, 50)
-	}
-	p.stop()
 }
 
 // /healthz and /readyz say yes while the server serves.

@@ -71,6 +71,17 @@ func (r *Rings) Lanes() int { return r.lanes }
 // Workers returns the number of consuming workers.
 func (r *Rings) Workers() int { return r.workers }
 
+// Fill returns how full the fullest ring to a worker is, from 0 to 1.
+func (r *Rings) Fill(worker int) float64 {
+	var most uint64
+	for lane := range r.lanes {
+		v := r.view(lane, worker)
+		head := v.head() // first: the tail is never behind it
+		most = max(most, min(v.tail()-head, v.size()))
+	}
+	return float64(most) / float64(r.bytes)
+}
+
 // Producer returns the sending end of the ring from lane to worker, for the one
 // process that is lane. It goes on where the last producer published.
 func (r *Rings) Producer(lane, worker int) *Producer {
