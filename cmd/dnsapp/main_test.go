@@ -169,7 +169,6 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", "--schema"}, 0, `"$schema": "https://json-schema.org/draft/2020-12/schema"`},
 		{[]string{"check", "--schema", "-c", i.config}, 2, "leave --config out"},
 		{[]string{"chekc"}, 2, `unknown argument "chekc" (see dnsapp --help)`},
-		{nil, 0, "what is wrong with a configuration"},
 	} {
 		cmd, errs := program(t, c.args...)
 		cmd.Stdout = errs

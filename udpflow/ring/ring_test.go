@@ -164,6 +164,31 @@ func TestRingsAreApart(t *testing.T) {
 
 // A record is seen when it is published, and its room is the producer's again when
 // it is released.
+// Fill is that of the fullest ring to a worker, of what is published.
+func TestFill(t *testing.T) {
+	r := newRings(t, 2, 2, MinBytes)
+	p, c := r.Producer(1, 0), r.Consumer(1, 0)
+	for range 4 {
+		push(p, 1, 100)
+	}
+	if got := r.Fill(0); got != 0 {
+		t.Errorf("before it is published: %v", got)
+	}
+	p.Publish()
+	if got, want := r.Fill(0), 4*float64(recordSize(100))/MinBytes; got != want || r.Fill(1) != 0 {
+		t.Errorf("%v and %v, want %v and 0", got, r.Fill(1), want)
+	}
+	var pkt burst.Packet
+	var m Meta
+	for c.Next(c.Tail(), &pkt, &m) {
+		check(t, 1, 100, &pkt, m)
+	}
+	c.Release()
+	if got := r.Fill(0); got != 0 {
+		t.Errorf("once it is empty: %v", got)
+	}
+}
+
 func TestPublishAndRelease(t *testing.T) {
 	r := newRings(t, 1, 1, MinBytes)
 	p, c := r.Producer(0, 0), r.Consumer(0, 0)
