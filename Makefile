@@ -80,7 +80,7 @@ demo-loss: build ## one load on nginx, CoreDNS and dnsapp while each reloads: a 
 	@$(GO) run ./bench/loss -bin bin -coredns "$$(bench/loss/coredns.sh)"
 
 .PHONY: soak
-soak: build bin/summary ## the long tests: fuzzing and the end-to-end tests over and over, about an hour
+soak: build bin/summary ## the long tests: fuzzing, the crash matrix, the end-to-end tests over and over, about an hour
 	@test/soak.sh
 
 .PHONY: conformance

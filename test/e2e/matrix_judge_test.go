@@ -84,9 +84,8 @@ func (r *recorder) servers() []int {
 	return slices.SortedFunc(maps.Keys(count), func(a, b int) int { return count[b] - count[a] })
 }
 
-// outage is the longest time that a request waited of those answered after
-// since.
-func outage(flows [][]request, since time.Time) (longest time.Duration) {
+// longestWait is how long a request waited, of those answered after since.
+func longestWait(flows [][]request, since time.Time) (longest time.Duration) {
 	for _, flow := range flows {
 		for _, q := range flow {
 			if q.answered.After(since) {
@@ -148,32 +147,40 @@ func (x *crash) track(name string, at []netip.AddrPort, flows, rate int) {
 	awaitAnswers(x.t, f.UDP, uint64(3*flows))
 }
 
-// judge checks every request and returns the longest wait.
-func (x *crash) judge() (longest time.Duration) {
+// complain notes something that is wrong.
+func (x *crash) complain(format string, args ...any) {
+	x.wrong = append(x.wrong, fmt.Errorf(format, args...))
+}
+
+// judge checks every request.
+func (x *crash) judge() {
 	x.t.Helper()
 	total := x.total()
+	touched := 0
+	if x.target != nil {
+		touched = x.target.Pid
+	}
 	for name, f := range x.flows {
 		flows := f.answers()
-		longest = max(longest, outage(flows, x.at))
+		x.outage = max(x.outage, longestWait(flows, x.at))
 		for _, flow := range flows {
 			if err := returns(flow); err != nil {
-				x.t.Errorf("two readers: %s: %v", name, err)
+				x.complain("two readers: %s: %v", name, err)
 			}
 			if name == "queries" || name == "flows" && (x.when == atT4 || x.when == atT5) { // not kept
 				continue
 			}
-			if err := moved(flow, x.target.Pid); err != nil {
-				x.t.Errorf("%s: %v", name, err)
+			if err := moved(flow, touched); err != nil {
+				x.complain("%s: %v", name, err)
 			}
 		}
 	}
 	if total.Duplicate+total.Stray+total.Malformed != 0 {
-		x.t.Errorf("not every answer is right, and the only one: %v", errors.Join(total.Errors...))
+		x.complain("not every answer is right, and the only one: %v", errors.Join(total.Errors...))
 	}
-	if x.who == theSupervisor && total.Lost() != 0 { // no worker was harmed
-		x.t.Errorf("%d were lost", total.Lost())
+	if x.spared && total.Lost() != 0 {
+		x.complain("%d were lost", total.Lost())
 	}
-	return longest
 }
 
 // total returns the reports of all flows in one.
@@ -197,16 +204,16 @@ func (x *crash) balance() {
 	unread := int64(total.Sent) - int64(l.Received) - int64(l.KernelDropped)
 	lost := int64(total.Lost())
 	if got := l.Served + l.Sibling + l.Forwarded + sum(l.Dropped); int64(got)+l.InHand != int64(l.Received) {
-		x.t.Errorf("the ledger does not add up: %+v", l)
+		x.complain("the ledger does not add up: %+v", l)
 	}
 	if lost != 0 || inHand != 0 || unread != 0 {
 		x.t.Logf("lost %d: in hand %d, read and not counted %d", lost, inHand, unread)
 	}
 	if inHand < 0 || inHand > burst || unread < 0 || unread > burst || lost > inHand+unread || sum(l.Dropped)+sum(l.RingDropped)+l.KernelDropped != 0 {
-		x.t.Errorf("%d of %d were lost, ledger %+v", lost, total.Sent, l)
+		x.complain("%d of %d were lost, ledger %+v", lost, total.Sent, l)
 	}
-	if x.who == theSupervisor && inHand != 0 {
-		x.t.Errorf("in hand, though no worker was killed: %+v", l)
+	if x.spared && inHand != 0 {
+		x.complain("in hand, though no worker was killed: %+v", l)
 	}
 }
 
@@ -265,7 +272,7 @@ func TestMatrixJudges(t *testing.T) {
 	}
 	began := time.Now()
 	waited := []request{{sent: began, answered: began.Add(time.Second)}, {sent: began, answered: began.Add(3 * time.Second)}}
-	if got := outage([][]request{waited}, began.Add(2*time.Second)); got != 3*time.Second {
+	if got := longestWait([][]request{waited}, began.Add(2*time.Second)); got != 3*time.Second {
 		t.Errorf("the longest wait was %v, not 3s", got)
 	}
 }
