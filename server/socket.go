@@ -101,6 +101,7 @@ func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	r := new(bindResult)
 	var errs []error
 	looked := make(map[socketKey]sight)
+	absent := make(map[netip.AddrPort]bool) // no transport has it: that is one mistake
 	for i, l := range cfg.Listeners {
 		for _, group := range ss.groups(l, cfg, share) {
 			lanes := cfg.Workers * cfg.Lanes
@@ -112,7 +113,10 @@ func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 				k.lane = lane
 				s, err := ss.bindOne(k, cfg.Reload.Mode, share, looked, r)
 				if err != nil {
-					errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
+					if !absent[k.address] {
+						errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
+					}
+					absent[k.address] = errors.Is(err, unix.EADDRNOTAVAIL)
 					break
 				}
 				s.users++

@@ -176,6 +176,7 @@ func TestDrip(t *testing.T) {
 					if took := time.Since(began); took < idle || took > idle+2*every+lastLook {
 						t.Errorf("it ended after %v", took)
 					}
+					synctest.Wait() // the set counts after it has closed
 					wantCounters(t, block, map[counters.ID]uint64{accepted: 1, closed: 1})
 				})
 			})

@@ -82,10 +82,13 @@ func TestConcurrent(t *testing.T) {
 			look()
 		})
 	}
-	dead := make(chan struct{})
+	dead, gone := make(chan struct{}), make(chan struct{})
 	done := make(chan struct{})
 	for worker := range workers {
 		consuming.Go(func() {
+			if worker == 1 {
+				defer close(gone)
+			}
 			in := shared.Inbox(worker)
 			d := ring.NewDrainer(in.Consumers())
 			var b burst.Burst
@@ -128,6 +131,7 @@ func TestConcurrent(t *testing.T) {
 	w.header(0, 0, table.Handed, wid)
 	reach(5)
 	close(dead)
+	<-gone // a process is said to be gone when it is
 	w.dir.Worker(0, 1).SetGone()
 	reach(6)
 	w.header(0, 1, table.Handed, wid)
