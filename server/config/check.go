@@ -117,8 +117,10 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 		case k == root: // another file may have it: see missing
 		case child.required && !meant[child.name]:
 			c.report(at(n, join(path, child.name)), fault{"is missing", "write " + child.accepts()})
-		case k.kind == kindObjects && child.def != "":
-			values[child.name] = child.defaultValue()
+		case child.inList():
+			if v := child.unwritten(); v != nil {
+				values[child.name] = v
+			}
 		}
 	}
 	return values
@@ -151,7 +153,7 @@ func (c *checker) value(n *yaml.Node, k *key, path string) (any, bool) {
 		c.report(at(n, path), f)
 		return nil, false
 	}
-	list := k.kind == kindAddrs || k.kind == kindWords || k.kind == kindObjects || k.kind == kindGlobs
+	list := k.kind == kindAddrs || k.kind == kindHosts || k.kind == kindWords || k.kind == kindObjects || k.kind == kindGlobs
 	if k.kind == kindGlobs && n.Kind == yaml.ScalarNode { // a list of one
 		v, ok := c.entry(n, k, path)
 		return []any{v}, ok
@@ -206,7 +208,7 @@ func (c *checker) list(n *yaml.Node, k *key, path string) (any, bool) {
 		if !ok {
 			continue
 		}
-		if j, twice := seen[v]; twice && k.kind == kindWords {
+		if j, twice := seen[v]; twice && (k.kind == kindWords || k.kind == kindHosts) {
 			c.report(at(e, entry), fault{fmt.Sprintf("%q is also in %s[%d]", v, path, j), "keep one of the two"})
 			continue
 		}
@@ -222,6 +224,8 @@ func (c *checker) entry(n *yaml.Node, k *key, path string) (any, bool) {
 	switch k.kind {
 	case kindAddrs:
 		one.kind = kindAddr
+	case kindHosts:
+		one.kind = kindHost
 	case kindWords:
 		one.kind = kindWord
 	case kindGlobs:
@@ -266,7 +270,7 @@ func unknown(name *yaml.Node, k *key, near string) fault {
 	}
 	for i := range schema {
 		s := &schema[i]
-		if parent, last := split(s.path); last == name.Value {
+		if parent, last := split(s.path); last == name.Value && !strings.Contains(strings.TrimSuffix(parent, "[]"), "[]") {
 			f.fix = "it belongs under " + strings.TrimSuffix(parent, "[]")
 			if parent == "" {
 				f.fix = "it belongs at the top level"
@@ -275,6 +279,28 @@ func unknown(name *yaml.Node, k *key, near string) fault {
 		}
 	}
 	return f
+}
+
+// inList reports whether k is below an entry of a list. Viper knows no defaults
+// there, so the checker puts them in.
+func (k *key) inList() bool { return strings.Contains(k.path, "[]") }
+
+// unwritten returns the value of a key that is not written: nil where it has
+// none.
+func (k *key) unwritten() any {
+	switch {
+	case k.kind == kindObject:
+		values := make(map[string]any, len(k.keys))
+		for _, child := range k.keys {
+			if v := child.unwritten(); v != nil {
+				values[child.name] = v
+			}
+		}
+		return values
+	case k.def != "":
+		return k.defaultValue()
+	}
+	return nil
 }
 
 // defaultValue returns what value returns for k.def.

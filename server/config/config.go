@@ -24,6 +24,7 @@ type Config struct {
 	DNS      DNS            `json:"dns"`
 	Zones    []Zone         `json:"zones"`
 
+	Backends  []Backend  `json:"backends"`
 	Listeners []Listener `json:"listeners"`
 }
 
@@ -102,6 +103,7 @@ type Service string
 const (
 	ServiceDNS      Service = "dns"
 	ServiceIdentify Service = "identify"
+	ServiceUDPProxy Service = "udp-proxy"
 )
 
 // Affinity says whether the flows of a listener stay with the generation that
@@ -122,6 +124,8 @@ type Listener struct {
 	TCP      bool             `json:"tcp"`
 	Service  Service          `json:"service"`
 	Affinity Affinity         `json:"affinity"`
+	Backend  string           `json:"backend"`   // name of a Backend; "": none. Set iff the service is a proxy
+	UDPProxy UDPProxy         `json:"udp_proxy"` // zero unless Service is ServiceUDPProxy
 }
 
 // Transports returns the transports of l as the file names them.

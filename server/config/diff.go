@@ -36,9 +36,10 @@ func Diff(before, after *Config) []Change {
 	for i := range schema {
 		s := &schema[i]
 		switch {
+		case strings.Contains(s.path, "[]"): // compared with the entry that it is below
 		case s.kind == kindObjects:
-			changes = append(changes, diffEntries(s.path, field(old, s.path), field(now, s.path))...)
-		case s.kind != kindObject && !strings.Contains(s.path, "[]"):
+			changes = append(changes, diffEntries(s.path, root.child(s.path), field(old, s.path), field(now, s.path))...)
+		case s.kind != kindObject:
 			o, n := format(field(old, s.path)), format(field(now, s.path))
 			if o != n {
 				changes = append(changes, Change{s.path, o, n})
@@ -49,8 +50,7 @@ func Diff(before, after *Config) []Change {
 }
 
 // diffEntries compares two lists of structs whose key "name" is unique.
-func diffEntries(list string, old, now reflect.Value) []Change {
-	k := root.child(list)
+func diffEntries(list string, k *key, old, now reflect.Value) []Change {
 	byName := map[string]reflect.Value{}
 	for i := range old.Len() {
 		byName[field(old.Index(i), "name").String()] = old.Index(i)
@@ -69,12 +69,7 @@ func diffEntries(list string, old, now reflect.Value) []Change {
 			changes = append(changes, Change{Key: path, New: formatEntry(k, n)})
 			continue
 		}
-		for _, child := range k.keys {
-			before, after := format(field(o, child.name)), format(field(n, child.name))
-			if before != after {
-				changes = append(changes, Change{join(path, child.name), before, after})
-			}
-		}
+		changes = append(changes, diffKeys(path, k, o, n)...)
 	}
 	for i := range old.Len() {
 		name := field(old.Index(i), "name").String()
@@ -85,10 +80,42 @@ func diffEntries(list string, old, now reflect.Value) []Change {
 	return changes
 }
 
+// diffKeys compares what is below k in two structs.
+func diffKeys(path string, k *key, old, now reflect.Value) []Change {
+	var changes []Change
+	for _, child := range k.keys {
+		o, n, below := field(old, child.name), field(now, child.name), join(path, child.name)
+		switch child.kind {
+		case kindObject:
+			changes = append(changes, diffKeys(below, child, o, n)...)
+		case kindObjects:
+			changes = append(changes, diffEntries(below, child, o, n)...)
+		default:
+			if before, after := format(o), format(n); before != after {
+				changes = append(changes, Change{below, before, after})
+			}
+		}
+	}
+	return changes
+}
+
 func formatEntry(k *key, v reflect.Value) string {
 	var parts []string
 	for _, child := range k.keys {
-		parts = append(parts, child.name+": "+format(field(v, child.name)))
+		f := field(v, child.name)
+		switch {
+		case child.sometimes && f.IsZero():
+		case child.kind == kindObject:
+			parts = append(parts, child.name+": "+formatEntry(child, f))
+		case child.kind == kindObjects:
+			entries := make([]string, f.Len())
+			for i := range entries {
+				entries[i] = formatEntry(child, f.Index(i))
+			}
+			parts = append(parts, child.name+": ["+strings.Join(entries, ", ")+"]")
+		default:
+			parts = append(parts, child.name+": "+format(f))
+		}
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -29,6 +29,7 @@ type document struct {
 	DNS              DNS             `json:"dns"`     // but for ExposeGeneration
 	Include          []string        `json:"include"` // has been taken in; Config has nothing of it
 	Zones            []Zone          `json:"zones"`
+	Backends         []Backend       `json:"backends"`
 	Listeners        []listenerEntry `json:"listeners"`
 }
 
@@ -39,6 +40,8 @@ type listenerEntry struct {
 	Transport []string         `json:"transport"` // "": was refused
 	Service   Service          `json:"service"`
 	Affinity  Affinity         `json:"affinity"` // "": that of the service
+	Backend   string           `json:"backend"`
+	UDPProxy  UDPProxy         `json:"udp_proxy"` // Timeout 0: reload.udp_idle
 }
 
 // delimiter separates keys within viper. Its own default, a dot, would split
@@ -97,19 +100,26 @@ func (d *document) config(file string, processors int) *Config {
 	c := &Config{
 		File: file, Name: d.Name, Control: d.Control, Admin: d.Admin, PIDFile: d.PIDFile, StateDir: d.StateDir, User: d.User,
 		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, Log: d.Log, Reload: d.Reload, DNS: d.DNS, Zones: d.Zones,
+		Backends: d.Backends,
 	}
 	c.DNS.ExposeGeneration = d.ExposeGeneration
 	if c.Lanes == 0 {
 		c.Lanes = max(min(processors, autoLanes)/d.Workers, 1)
 	}
 	for _, e := range d.Listeners {
-		l := Listener{Name: e.Name, Address: e.Address, Service: e.Service, Affinity: e.Affinity}
+		l := Listener{Name: e.Name, Address: e.Address, Service: e.Service, Affinity: e.Affinity, Backend: e.Backend}
 		for _, t := range e.Transport {
 			l.UDP = l.UDP || t == "udp"
 			l.TCP = l.TCP || t == "tcp"
 		}
 		if l.Affinity == "" {
 			l.Affinity = l.Service.affinity()
+		}
+		if l.Service == ServiceUDPProxy {
+			l.UDPProxy = e.UDPProxy
+			if l.UDPProxy.Timeout == 0 {
+				l.UDPProxy.Timeout = d.Reload.UDPIdle
+			}
 		}
 		c.Listeners = append(c.Listeners, l)
 	}
@@ -124,17 +134,26 @@ func (s Service) affinity() Affinity {
 	return AffinityFlow
 }
 
+// transports returns what s is served over where the file does not say.
+func (s Service) transports() []string {
+	if s == ServiceUDPProxy {
+		return []string{"udp"}
+	}
+	return []string{"udp", "tcp"}
+}
+
 // documentOf is the inverse of config, with lanes resolved.
 func documentOf(c *Config) *document {
 	d := &document{
 		Name: c.Name, Control: c.Control, Admin: c.Admin, PIDFile: c.PIDFile, StateDir: c.StateDir, User: c.User,
 		Workers: c.Workers, Lanes: c.Lanes, Datapath: c.Datapath, ExposeGeneration: c.DNS.ExposeGeneration,
-		Log: c.Log, Reload: c.Reload, DNS: c.DNS, Zones: c.Zones,
+		Log: c.Log, Reload: c.Reload, DNS: c.DNS, Zones: c.Zones, Backends: c.Backends,
 	}
 	d.DNS.ExposeGeneration = false
 	for _, l := range c.Listeners {
 		d.Listeners = append(d.Listeners, listenerEntry{
 			Name: l.Name, Address: l.Address, Transport: l.Transports(), Service: l.Service, Affinity: l.Affinity,
+			Backend: l.Backend, UDPProxy: l.UDPProxy,
 		})
 	}
 	return d

@@ -22,7 +22,7 @@ func defaults(file string) *Config {
 			HeartbeatTimeout: time.Second, FlowTable: 65536,
 		},
 		DNS:   DNS{MaxUDPSize: 1232, MinimalResponses: true, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
-		Zones: []Zone{},
+		Zones: []Zone{}, Backends: []Backend{},
 		Listeners: []Listener{{
 			Name: "who", Address: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5399")}, UDP: true, TCP: true,
 			Service: ServiceIdentify, Affinity: AffinityFlow,
@@ -45,13 +45,25 @@ func generate(t *rapid.T) *Config {
 		return netip.AddrPortFrom(a, rapid.Uint16().Draw(t, "port"))
 	})
 	zone := rapid.Custom(func(t *rapid.T) Zone { return Zone{text.Draw(t, "zone"), text.Draw(t, "file")} })
+	backend := rapid.Custom(func(t *rapid.T) Backend { return generateBackend(t, addr) })
 	listener := rapid.Custom(func(t *rapid.T) Listener {
-		return Listener{
+		l := Listener{
 			Name: text.Draw(t, "name"), Address: rapid.SliceOf(addr).Draw(t, "address"),
 			UDP: rapid.Bool().Draw(t, "udp"), TCP: rapid.Bool().Draw(t, "tcp"),
-			Service:  rapid.SampledFrom([]Service{ServiceDNS, ServiceIdentify}).Draw(t, "service"),
+			Service:  rapid.SampledFrom([]Service{ServiceDNS, ServiceIdentify, ServiceUDPProxy}).Draw(t, "service"),
 			Affinity: rapid.SampledFrom([]Affinity{AffinityFlow, AffinityNone}).Draw(t, "affinity"),
 		}
+		if l.Service == ServiceUDPProxy {
+			l.Backend = text.Draw(t, "backend")
+			l.UDPProxy = UDPProxy{
+				Responses: rapid.Int().Draw(t, "responses"), Requests: rapid.Int().Draw(t, "requests"),
+				Timeout: duration.Draw(t, "timeout") + 1, Quarantine: duration.Draw(t, "quarantine"),
+				Source:      rapid.SliceOf(rapid.Map(addr, netip.AddrPort.Addr)).Draw(t, "source"),
+				Transparent: rapid.Bool().Draw(t, "transparent"), ProxyProtocol: rapid.Bool().Draw(t, "proxy_protocol"),
+				Flows: rapid.Int().Draw(t, "flows"), ClientFlows: rapid.Int().Draw(t, "client_flows"),
+			}
+		}
+		return l
 	})
 	c := &Config{
 		File: text.Draw(t, "file"), Name: text.Draw(t, "name"), Control: text.Draw(t, "control"), PIDFile: text.Draw(t, "pid_file"),
@@ -69,12 +81,33 @@ func generate(t *rapid.T) *Config {
 			QueryLog:         QueryLog{text.Draw(t, "query_log"), rapid.Int().Draw(t, "sample")},
 			ExposeGeneration: rapid.Bool().Draw(t, "expose"),
 		},
-		Zones: rapid.SliceOf(zone).Draw(t, "zones"), Listeners: rapid.SliceOf(listener).Draw(t, "listeners"),
+		Zones: rapid.SliceOf(zone).Draw(t, "zones"), Backends: rapid.SliceOf(backend).Draw(t, "backends"), Listeners: rapid.SliceOf(listener).Draw(t, "listeners"),
 	}
 	if rapid.Bool().Draw(t, "has admin") {
 		c.Admin = addr.Draw(t, "admin")
 	}
 	return c
+}
+
+func generateBackend(t *rapid.T, addr *rapid.Generator[netip.AddrPort]) Backend {
+	text := rapid.String()
+	duration := rapid.Map(rapid.Int64Min(0), func(n int64) time.Duration { return time.Duration(n) })
+	server := rapid.Custom(func(t *rapid.T) Server {
+		return Server{
+			Name: text.Draw(t, "server"), Address: addr.Draw(t, "address"), Weight: rapid.Int().Draw(t, "weight"),
+			Backup: rapid.Bool().Draw(t, "backup"), MaxFlows: rapid.Int().Draw(t, "max_flows"),
+		}
+	})
+	return Backend{
+		Name: text.Draw(t, "name"), Policy: rapid.SampledFrom([]Policy{RoundRobin, LeastFlows, ConsistentHash}).Draw(t, "policy"),
+		SlowStart: duration.Draw(t, "slow_start"), Servers: rapid.SliceOf(server).Draw(t, "servers"),
+		Health: Health{
+			Check: CheckHTTP, Interval: duration.Draw(t, "interval"), Timeout: duration.Draw(t, "timeout"), Tries: rapid.Int().Draw(t, "tries"),
+			Rise: rapid.Int().Draw(t, "rise"), Port: rapid.Int().Draw(t, "port"), Send: text.Draw(t, "send"), Expect: text.Draw(t, "expect"),
+			Name: text.Draw(t, "domain"), Path: text.Draw(t, "path"), MaxFails: rapid.Int().Draw(t, "max_fails"),
+			FailTimeout: duration.Draw(t, "fail_timeout"),
+		},
+	}
 }
 
 func throughJSON(c *Config) (*Config, error) {

@@ -122,6 +122,9 @@ const duration = `^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)
 // address is, but for the details, what netip.ParseAddrPort accepts.
 const address = `^(\[[^\]]+\]|[0-9.]+):[0-9]{1,5}$`
 
+// host is, but for the details, what netip.ParseAddr accepts.
+const host = `^[0-9A-Fa-f:.]+(%.+)?$`
+
 // valueSchema describes what may be written for k. Whatever is more than text
 // may also come from the environment.
 func valueSchema(k *key) object {
@@ -133,6 +136,12 @@ func valueSchema(k *key) object {
 		return append(text, member{"minLength", 1})
 	case kindNoPath:
 		return text
+	case kindNoText:
+		return append(text, member{"maxLength", k.max})
+	case kindHost:
+		return orEnvironment(pattern(host))
+	case kindHosts:
+		return object{{"type", "array"}, {"uniqueItems", true}, {"items", orEnvironment(pattern(host))}}
 	case kindLabel:
 		return orEnvironment(pattern(fmt.Sprintf("^[A-Za-z0-9._-]{1,%d}$", k.max)))
 	case kindGlobs:

@@ -110,6 +110,10 @@ func (v *validator) check(at string, s map[string]any, value any) {
 			if text, is := value.(string); is && len(text) < int(want.(float64)) {
 				v.fault(at, "is too short")
 			}
+		case "maxLength":
+			if text, is := value.(string); is && len(text) > int(want.(float64)) {
+				v.fault(at, "is too long")
+			}
 		case "pattern":
 			if text, is := value.(string); is && !regexp.MustCompile(want.(string)).MatchString(text) {
 				v.fault(at, "%q is not like %v", text, want)

@@ -94,6 +94,11 @@ func load(path string, sys *system) (*Config, error) {
 	if err != nil { // the schema and the types contradict each other
 		return nil, append(c.problems, Problem{File: path, Msg: err.Error(), Fix: pleaseReport})
 	}
+	for i := range d.Listeners {
+		if l := &d.Listeners[i]; len(l.Transport) == 0 && !c.wrong[fmt.Sprintf("listeners[%d].transport", i)] {
+			l.Transport = l.Service.transports()
+		}
+	}
 	c.rules(d)
 	if d.Name == "" && !c.wrong["name"] {
 		if d.Name, err = sys.host(); err != nil || d.Name == "" || len(d.Name) > maxName || checkText(d.Name) != nil {

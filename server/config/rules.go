@@ -19,6 +19,7 @@ func (c *checker) rules(d *document) {
 		c.reportKey("datapath", fault{"this binary was built without DPDK", "build it with -tags dpdk, or write sockets"})
 	}
 	c.checkZones(d)
+	c.checkBackends(d)
 	c.checkListeners(d)
 	c.checkBinds(d)
 }
@@ -92,6 +93,7 @@ func (c *checker) checkListeners(d *document) {
 		} else {
 			first[l.Name] = i
 		}
+		c.checkProxy(d, &d.Listeners[i], key)
 		if l.Service == ServiceDNS && len(d.Zones) == 0 && !c.wrong["zones"] {
 			c.reportKey(key+".service", fault{"is dns, and there are no zones to answer from", "add the zones to the list zones"})
 		}

@@ -100,8 +100,20 @@ func wrap(prefix, text string, width int) string {
 	return b.String()
 }
 
+// commentOut makes comments of the lines of YAML in text.
+func commentOut(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		body := strings.TrimLeft(line, " ")
+		if body != "\n" && body != "" && body[0] != '#' {
+			lines[i] = line[:len(line)-len(body)] + "#" + body
+		}
+	}
+	return strings.Join(lines, "")
+}
+
 const referenceHead = `# Every key of dnsapp, with its default value. What is commented out has a default that
-# depends on something else. The entries of zones and listeners are examples.
+# depends on something else. The entries of lists are examples.
 #
 # dnsapp check -c FILE says what is wrong with a configuration. Relative paths start at the
 # folder of the file. Text may have ${NAME} and ${NAME:-default}, which are taken from the
@@ -121,8 +133,15 @@ func reference() string {
 			b.WriteString(wrap(indent+"#", c.doc, 92))
 			switch c.kind {
 			case kindObject:
+				begin := b.Len()
 				fmt.Fprintf(&b, "%s%s:\n", indent, c.name)
 				render(c, indent+"  ")
+				if c.sometimes {
+					text := commentOut(b.String()[begin:])
+					kept := b.String()[:begin]
+					b.Reset()
+					b.WriteString(kept + text)
+				}
 				continue
 			case kindObjects:
 				fmt.Fprintf(&b, "%s%s:\n", indent, c.name)
@@ -181,8 +200,8 @@ func TestReferenceIsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaults(c.File)
-	want.Zones, want.Listeners = c.Zones, c.Listeners
-	if diff := cmp.Diff(want, c, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+	want.Zones, want.Backends, want.Listeners = c.Zones, c.Backends, c.Listeners
+	if diff := cmp.Diff(want, c, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Errorf("(-defaults +reference):\n%s", diff)
 	}
 }

@@ -41,7 +41,7 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 	if s.tag != "!!str" && s.tag != "!!timestamp" {
 		f := &fault{fmt.Sprintf("is %s, not text", describe(s)), "write " + k.accepts()}
 		switch k.kind {
-		case kindText, kindLabel, kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
+		case kindText, kindNoText, kindLabel, kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
 			f.fix = fmt.Sprintf("write %q", s.text)
 		}
 		return nil, f
@@ -58,8 +58,15 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 			return nil, &fault{fmt.Sprintf("has %d octets", n), "write " + k.accepts()}
 		}
 		return s.text, nil
+	case kindNoText:
+		if n := int64(len(s.text)); n > k.max {
+			return nil, &fault{fmt.Sprintf("has %d octets", n), "write " + k.accepts()}
+		}
+		return s.text, nil
 	case kindLabel:
 		return k.parseLabel(s.text)
+	case kindHost:
+		return parseHost(s.text)
 	case kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
 		return k.parsePath(s.text, dir)
 	case kindAdmin:
@@ -238,6 +245,21 @@ func parseAddr(s, usual string) (any, *fault) {
 		}
 	}
 	return ap.String(), nil
+}
+
+// parseHost checks an address of this host without a port and returns it in
+// canonical form.
+func parseHost(s string) (any, *fault) {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return nil, &fault{fmt.Sprintf("%q is not an IP address", s), `write an address without a port, such as "192.0.2.1" or "2001:db8::1"`}
+	case a.Is4In6():
+		return nil, &fault{fmt.Sprintf("%q is an IPv4 address in IPv6 form", s), fmt.Sprintf("write %q", a.Unmap())}
+	case a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return nil, &fault{fmt.Sprintf("%q is not the address of one host", s), "write an address of this host"}
+	}
+	return a.String(), nil
 }
 
 // addrFault says why s is not an address with a port. Its order goes from what
