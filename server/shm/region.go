@@ -29,6 +29,7 @@ const (
 	KindSecrets      Kind = 6
 	KindCatalog      Kind = 7
 	KindZoneCounters Kind = 8
+	KindBackends     Kind = 9
 )
 
 // Header states. A crash between Format and Publish leaves stateInitializing

@@ -39,6 +39,7 @@ var below = map[layer][]layer{
 var layers = map[string]layer{
 	"internal/hold":       mechanism,
 	"internal/step":       mechanism,
+	"server/backend":      mechanism,
 	"server/burst":        mechanism,
 	"server/counters":     mechanism,
 	"server/directory":    mechanism,
@@ -74,10 +75,11 @@ var layers = map[string]layer{
 
 	"server/worker": worker,
 
-	"server/control": part,
-	"server/metrics": part,
-	"server/reload":  part,
-	"server/zones":   part,
+	"server/backend/health": part,
+	"server/control":        part,
+	"server/metrics":        part,
+	"server/reload":         part,
+	"server/zones":          part,
 
 	"server": supervisor,
 

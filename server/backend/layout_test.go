@@ -1,0 +1,22 @@
+package backend
+
+import (
+	"testing"
+
+	"github.com/dnsapp/dnsapp/internal/layouttest"
+	"github.com/dnsapp/dnsapp/server/directory"
+)
+
+func TestLayout(t *testing.T) {
+	var d layouttest.Dump
+	d.Struct("head", &head{})
+	d.Struct("Server", &Server{})
+	d.Value("rowSize", rowSize)
+	d.Value("headOffset serverOffset rowOffset", []int{headOffset, serverOffset, rowOffset})
+	d.Value("RegionSize", RegionSize)
+	d.Value("Enabled Draining Disabled", []uint32{uint32(Enabled), uint32(Draining), uint32(Disabled)})
+	layouttest.Check(t, Layout, &d)
+	if numSlots != directory.MaxSlots || maxLanes != directory.MaxLanes {
+		t.Errorf("rows for %d slots of %d lanes, not those of the directory", numSlots, maxLanes)
+	}
+}
