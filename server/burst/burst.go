@@ -58,9 +58,13 @@ type Packet struct {
 	Local   Endpoint // the address that was asked, also on a wildcard bind
 	IfIndex uint32   // interface it came in by, for answers from a wildcard bind; else 0
 	Socket  uint32   // id of a socket from which any process may answer it
+	Hash    uint64   // of the flow, under the secret of the flow tables; 0: not known
 	ECN     uint8    // ECN bits of the IP header (RFC 3168)
 
-	// Drop is why the service gave no answer. It must be set iff Reply is empty.
+	Empty bool // the answer is an empty datagram. Valid iff Reply is empty
+
+	// Drop is why the service gave no answer and never will. A service that sets
+	// neither Drop nor Reply has consumed the datagram.
 	Drop counters.Reason
 
 	// Class is the kind of the answer. It is ClassPlain when the service gets it.

@@ -36,6 +36,9 @@ const (
 	DropTruncated          // datagram cut by our receive buffer
 	DropBadEndpoint        // source address or port that cannot be answered
 	DropClientLimit        // over a configured limit for one client
+	DropNoServer           // no server of the backend takes new flows
+	DropNoPort             // no socket towards the backend: ports or descriptors are used up
+	DropToServer           // the kernel refused it towards the backend
 	NumReasons
 )
 
@@ -43,6 +46,7 @@ const (
 var reasonNames = [NumReasons]string{
 	"none", "short", "not_query", "ring_full", "no_socket", "too_large", "send", "no_service",
 	"owner_gone", "limit", "internal", "truncated", "bad_endpoint", "client_limit",
+	"no_server", "no_port", "to_server",
 }
 
 // String returns the reason as the metrics and reports name it.
@@ -78,6 +82,15 @@ const (
 	TCPAnswers                 // answers written to streams
 	QueriesLogged              // lines of the query log
 	QueriesNotLogged           // queries that were to be logged and could not: queue full, or the file took nothing
+	ProxyFlows                 // flows that a proxy began
+	ProxyEnded                 // of them, those that have ended
+	ProxyOut                   // datagrams sent to servers
+	ProxyIn                    // datagrams read from servers: answers sent, late ones, and those not sent
+	ProxyLate                  // of them, those that came after their flow had ended
+	ProxyUnsent                // of them, those that the kernel refused towards the client
+	ProxyHandoffs              // datagrams handed to the lane of the worker that has their flow
+	ProxyHandoffLost           // of them, those that it could not pass on
+	ProxyErrors                // ICMP errors of servers
 	ForwardedTo                // [NumSlots] datagrams handed to the draining generation in that slot
 	_                          //
 	_                          //

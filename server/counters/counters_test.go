@@ -66,7 +66,7 @@ var ranges = map[string]struct {
 // singles are the counters that are one.
 var singles = []ID{
 	Received, Served, Sibling, Sent, RxBytes, TxBytes, Bursts, KernelDrops, NotRecorded, FromSibling, ServedRing,
-	TakenBack, TCPAccepted, TCPClosed, TCPAcceptFailed, TCPQueries, TCPAnswers, QueriesLogged, QueriesNotLogged,
+	TakenBack, TCPAccepted, TCPClosed, TCPAcceptFailed, TCPQueries, TCPAnswers, QueriesLogged, QueriesNotLogged, ProxyFlows, ProxyEnded, ProxyOut, ProxyIn, ProxyLate, ProxyUnsent, ProxyHandoffs, ProxyHandoffLost, ProxyErrors,
 }
 
 // No two counters of a block are one, none is left over, and they fit.

@@ -20,6 +20,8 @@ func TestLayout(t *testing.T) {
 	d.Value("NotRecorded FromSibling ServedRing TakenBack", []ID{NotRecorded, FromSibling, ServedRing, TakenBack})
 	d.Value("TCPAccepted TCPClosed TCPAcceptFailed TCPQueries TCPAnswers", []ID{TCPAccepted, TCPClosed, TCPAcceptFailed, TCPQueries, TCPAnswers})
 	d.Value("QueriesLogged QueriesNotLogged", []ID{QueriesLogged, QueriesNotLogged})
+	d.Value("ProxyFlows ProxyEnded ProxyOut ProxyIn", []ID{ProxyFlows, ProxyEnded, ProxyOut, ProxyIn})
+	d.Value("ProxyLate ProxyUnsent ProxyHandoffs ProxyHandoffLost ProxyErrors", []ID{ProxyLate, ProxyUnsent, ProxyHandoffs, ProxyHandoffLost, ProxyErrors})
 	d.Value("ForwardedTo ForwardedFrom", []ID{ForwardedTo, ForwardedFrom})
 	d.Value("Dropped DroppedRing DroppedTCP", []ID{Dropped, DroppedRing, DroppedTCP})
 	d.Value("Queries LatencyNs Latency", []ID{Queries, LatencyNs, Latency})

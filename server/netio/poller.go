@@ -27,7 +27,7 @@ import (
 // reads until EAGAIN before it lets the poller wait again.
 type Poller struct {
 	fd     int
-	events [32]unix.EpollEvent
+	events [128]unix.EpollEvent
 	n      int       // events that Ready has not delivered yet
 	wakeAt time.Time // zero: never
 }

@@ -53,7 +53,7 @@ func TestGroupsArriveAsDatagrams(t *testing.T) {
 	} {
 		b, out := newBatch(t), new(burst.Burst)
 		u, ap := listen(t, c.bind)
-		if !u.segments {
+		if !u.segments.Load() {
 			t.Skip("the kernel does not cut messages")
 		}
 		ask := netip.AddrPortFrom(netip.MustParseAddr(c.ask), ap.Port())
@@ -79,7 +79,7 @@ func TestGroupsArriveAsDatagrams(t *testing.T) {
 			if s := b.Send(u, out); s != want {
 				t.Fatalf("sent %+v, want %+v", s, want)
 			}
-			if !u.segments {
+			if !u.segments.Load() {
 				t.Fatal("the kernel has refused a group")
 			}
 			wantReceived(t, ask, clients, answers)
@@ -91,7 +91,7 @@ func TestGroupsArriveAsDatagrams(t *testing.T) {
 func TestGroups(t *testing.T) {
 	b, out := newBatch(t), new(burst.Burst)
 	u, ap := listen(t, "127.0.0.1")
-	if !u.segments {
+	if !u.segments.Load() {
 		t.Skip("the kernel does not cut messages")
 	}
 	clients := []*net.UDPConn{client(t, "127.0.0.1"), client(t, "127.0.0.1")}
@@ -144,7 +144,7 @@ func TestGroupsRefused(t *testing.T) {
 			}
 			wantReceived(t, ask, clients, answers)
 		}
-		if u.segments {
+		if u.segments.Load() {
 			t.Error("it would be tried again")
 		}
 	}
@@ -154,7 +154,7 @@ func TestGroupsRefused(t *testing.T) {
 func TestGroupsFail(t *testing.T) {
 	b, out := newBatch(t), new(burst.Burst)
 	u, _ := listen(t, "127.0.0.1")
-	segments := u.segments
+	segments := u.segments.Load()
 	b.Prepare(out, 3)
 	for i := range out.N {
 		p := &out.Packets[i]
@@ -169,7 +169,7 @@ func TestGroupsFail(t *testing.T) {
 			t.Errorf("packet %d is dropped for %v with a reply of %d octets", i, p.Drop, len(p.Reply))
 		}
 	}
-	if u.segments != segments {
+	if u.segments.Load() != segments {
 		t.Error("an error that has nothing to do with groups ends them")
 	}
 }

@@ -46,7 +46,7 @@ type group struct {
 
 // joins reports whether p may go along with the answers of g.
 func (u *UDP) joins(g *group, p *burst.Packet) bool {
-	return g.first != nil && len(p.Reply) <= g.size && g.bytes+len(p.Reply) <= maxGroupBytes &&
+	return g.first != nil && len(p.Reply) <= g.size && len(p.Reply) > 0 && g.bytes+len(p.Reply) <= maxGroupBytes &&
 		p.Remote == g.first.Remote && (!u.Wildcard || p.Local == g.first.Local && p.IfIndex == g.first.IfIndex)
 }
 
@@ -57,11 +57,11 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 	var g group
 	for i := range out.N {
 		p := &out.Packets[i]
-		if len(p.Reply) == 0 {
+		if len(p.Reply) == 0 && !p.Empty {
 			continue
 		}
 		b.txIndex[parts] = uint8(i)
-		b.txIov[parts] = unix.Iovec{Base: &p.Reply[0], Len: uint64(len(p.Reply))}
+		b.txIov[parts] = iovec(p.Reply)
 		if u.joins(&g, p) {
 			if g.count == 1 {
 				b.segment(messages-1, g.size)
@@ -76,7 +76,7 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 			b.message(u, messages, parts, p)
 			messages++
 			g = group{size: len(p.Reply), count: 1, bytes: len(p.Reply)}
-			if u.segments && g.size <= maxSegment {
+			if g.size > 0 && g.size <= maxSegment && u.segments.Load() {
 				g.first = p
 			}
 		}
@@ -141,7 +141,7 @@ func (b *Batch) segment(m, size int) {
 func (b *Batch) sendSingly(u *UDP, out *burst.Burst, m int, errno unix.Errno, s *Sent) {
 	switch errno {
 	case unix.EIO, unix.EINVAL, unix.EMSGSIZE, unix.EOPNOTSUPP:
-		u.segments = false // not on this device, or not with this MTU: do not ask again
+		u.segments.Store(false) // not on this device, or not with this MTU: do not ask again
 	}
 	h := &b.one.hdr
 	*h = b.tx[m].hdr
@@ -169,7 +169,7 @@ func (b *Batch) sendSingly(u *UDP, out *burst.Burst, m int, errno unix.Errno, s 
 // fail drops the answer that is part i.
 func (b *Batch) fail(out *burst.Burst, i int, s *Sent) {
 	p := &out.Packets[b.txIndex[i]]
-	p.Reply, p.Drop = p.Reply[:0], counters.DropSend
+	p.Reply, p.Empty, p.Drop = p.Reply[:0], false, counters.DropSend
 	s.Failed++
 }
 

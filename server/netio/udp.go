@@ -3,6 +3,7 @@ package netio
 import (
 	"encoding/binary"
 	"net/netip"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,7 @@ type UDP struct {
 	Wildcard bool           // bound to the unspecified address: PKTINFO in and out
 	local    burst.Endpoint
 	v6       bool
-	segments bool // the kernel cuts messages into datagrams
+	segments atomic.Bool // the kernel cuts messages into datagrams; lanes that share u may all find out that it does not
 }
 
 // NewUDP wraps a socket of BindUDP that is bound to ap.
@@ -27,18 +28,19 @@ func NewUDP(fd int, id uint32, listener int, ap netip.AddrPort) *UDP {
 	// Kernels before 4.18 do not know the option, and take a message that asks
 	// for it by a control message as one large datagram.
 	_, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT)
-	return &UDP{
+	u := &UDP{
 		FD: fd, ID: id, Answer: id, Listener: listener, Address: ap,
 		Wildcard: ap.Addr().IsUnspecified(),
 		local:    burst.EndpointOf(ap),
 		v6:       ap.Addr().Is6() && !ap.Addr().Is4In6(),
-		segments: err == nil,
 	}
+	u.segments.Store(err == nil)
+	return u
 }
 
 const (
 	nameSize    = unix.SizeofSockaddrInet6
-	controlSize = 64 // PKTINFO of IPv6 takes 40
+	controlSize = 64 // PKTINFO of IPv6 takes 40, UDP_SEGMENT 24
 
 	// stride separates the payload buffers. It holds the largest datagram, and
 	// it is an odd number of cache lines, so that the heads of the buffers do
@@ -52,6 +54,7 @@ func (u *UDP) parse(p *burst.Packet, name, control []byte) {
 	p.Local = u.local
 	p.IfIndex = 0
 	p.ECN = 0
+	p.Hash = 0
 	decodeName(&p.Remote, name)
 	for len(control) >= unix.SizeofCmsghdr {
 		n := int(binary.NativeEndian.Uint64(control)) // cmsg_len, a size_t

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +22,11 @@ const self = "/proc/self/exe"
 type Identity struct {
 	UID, GID uint32
 	Change   bool // to UID and GID
+
+	// Keep are capabilities that the child keeps, of those that the parent has. All
+	// others are gone for good. Valid iff Change: without it a child keeps nothing
+	// that its program does not get by itself.
+	Keep []uintptr
 }
 
 // Command is a child to start.
@@ -73,6 +79,9 @@ func start(c Command) (*Process, error) {
 	}
 	if c.Identity.Change {
 		for capability := uintptr(0); ; capability++ {
+			if slices.Contains(c.Identity.Keep, capability) {
+				continue
+			}
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
 				if errors.Is(err, unix.EINVAL) { // past the last capability of this kernel
 					break
@@ -93,6 +102,7 @@ func start(c Command) (*Process, error) {
 	}
 	if c.Identity.Change {
 		attr.Sys.Credential = &syscall.Credential{Uid: c.Identity.UID, Gid: c.Identity.GID}
+		attr.Sys.AmbientCaps = c.Identity.Keep
 	}
 	pid, err := syscall.ForkExec(self, append([]string{"dnsapp"}, c.Args...), attr)
 	if err != nil {

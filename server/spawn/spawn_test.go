@@ -161,6 +161,11 @@ func TestPrivileges(t *testing.T) {
 			"NoNewPrivs": "1", "Uid": "65534 65534 65534 65534", "Gid": "65533 65533 65533 65533", "Groups": "",
 			"CapInh": noCapabilities, "CapPrm": noCapabilities, "CapEff": noCapabilities, "CapBnd": noCapabilities, "CapAmb": noCapabilities,
 		})
+		const raw = "0000000000002000" // CAP_NET_RAW alone
+		_, a = accountOf(t, Command{Identity: Identity{UID: 65534, GID: 65533, Change: true, Keep: []uintptr{unix.CAP_NET_RAW}}})
+		check("another user that keeps a capability", a, map[string]string{
+			"NoNewPrivs": "1", "Uid": "65534 65534 65534 65534", "CapInh": raw, "CapPrm": raw, "CapEff": raw, "CapBnd": raw, "CapAmb": raw,
+		})
 	}
 	for range 20 { // of the goroutine's threads, whichever run it
 		runtime.Gosched()

@@ -154,7 +154,8 @@ func (l *Lane) Split(b *burst.Burst) {
 func (l *Lane) fetch(b *burst.Burst) {
 	for i := range b.N {
 		p := &b.Packets[i]
-		l.hashes[i] = flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
+		p.Hash = flow.Hash(&l.secret, flow.UDP, &p.Local, &p.Remote)
+		l.hashes[i] = p.Hash
 	}
 	hashes := l.hashes[:b.N]
 	l.Table.Fetch(hashes)
