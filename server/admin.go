@@ -72,6 +72,7 @@ func (s *Supervisor) sample() (m *metrics.Sample, pids [][]int) {
 		Counters: *s.snapshot(), Step: s.currentStep(), Reloads: maps.Clone(s.outcomes),
 		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones), StaleZones: s.zones.Stale(),
 		Refusals: maps.Clone(s.refusals), Lapses: s.lapses, Fences: s.fenced,
+		Backends: s.backendStatus(),
 	}
 	owner := s.dir.Owner().Epoch()
 	for _, g := range s.gens {

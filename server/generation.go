@@ -27,6 +27,7 @@ type generation struct {
 	uses     []use
 	newZones     // the update and the turn until it is committed; the catalog all the time
 	queryLog int // descriptor, or noQueryLog
+	servers  serverNumbers
 	workers  []*process
 	started  time.Time
 	window   uint32 // id of the window opened against it, 0: none
@@ -150,11 +151,13 @@ func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, 
 	}
 	defer unix.Close(mfd)
 	head := []int{0, 1, 2, pair[1], mfd}
+	identity := s.identity
+	identity.Keep = keptCapabilities(g.cfg)
 	proc, err := spawn.Start(spawn.Command{
 		Args:     []string{"worker"},
 		Files:    append(head, files...),
 		Env:      s.env,
-		Identity: s.identity,
+		Identity: identity,
 	})
 	if err != nil {
 		link.Close()
@@ -202,6 +205,13 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 	m.Catalog, m.ZoneCounters = add(g.catalog.FD()), add(s.zoneRegion.Fd())
 	if g.queryLog != noQueryLog {
 		m.QueryLog = add(g.queryLog)
+	}
+	m.Backends, m.Servers = add(s.backends.shared.Fd()), g.servers
+	if s.backends.icmp4 >= 0 {
+		m.ICMP4 = add(s.backends.icmp4)
+	}
+	if s.backends.icmp6 >= 0 {
+		m.ICMP6 = add(s.backends.icmp6)
 	}
 	for _, r := range g.catalog.Regions {
 		m.ZoneRegions = append(m.ZoneRegions, worker.ZoneRef{ID: r.ID, FD: add(r.FD)})
@@ -254,6 +264,9 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	p.link.Close()
 	p.proc, p.link = nil, nil
 	s.dir.Worker(int(g.Slot), i).SetGone()
+	for lane := range g.cfg.Lanes { // its flows are gone with it
+		s.backends.region.Row(int(g.Slot), i*g.cfg.Lanes+lane).Clear()
+	}
 	s.closeConnections(g, i)
 	s.orphan(g, i)
 	s.wakeAll()
@@ -443,6 +456,8 @@ func (s *Supervisor) discard(g *generation) {
 	if err := s.closeRings(g); err != nil {
 		s.log.Error("closing rings", "epoch", g.Epoch, "error", err)
 	}
+	s.backends.region.Close(int(g.Slot))
+	s.backends.release(g.cfg, g.servers)
 	s.dropZones(g.newZones)
 	s.closeQueryLog(g.queryLog)
 }

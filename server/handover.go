@@ -351,6 +351,8 @@ func (s *Supervisor) commit(f reload.Commit) {
 		s.log.Error("sockets after the commit", "epoch", g.Epoch, "error", err)
 	}
 	s.commitZones(g)
+	s.backends.commit(g.cfg)
+	s.checkServers(g.cfg)
 	s.cfg, s.loadedAt = g.cfg, time.Now()
 	s.writePIDFile()
 	if r := s.requests[f.Request]; r != nil {

@@ -110,14 +110,19 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	if err := s.ensureFiles(cfg); err != nil {
 		return err
 	}
+	servers, err := s.backends.claim(cfg)
+	if err != nil {
+		return err
+	}
 	bound, err := s.sockets.bind(cfg, share)
 	if err != nil {
+		s.backends.release(cfg, servers)
 		return &bindError{err}
 	}
 	for _, ap := range bound.short {
 		s.log.Warn("the receive buffer is smaller than wanted: raise net.core.rmem_max, or give CAP_NET_ADMIN", "address", ap)
 	}
-	g := &generation{cfg: cfg, uses: bound.uses, newZones: w.zones, queryLog: w.queryLog, started: time.Now(), rings: make(map[int]*ringRegion)}
+	g := &generation{cfg: cfg, uses: bound.uses, newZones: w.zones, queryLog: w.queryLog, servers: servers, started: time.Now(), rings: make(map[int]*ringRegion)}
 	g.Slot = p.Slot
 	undo := func(err error) error {
 		err = errors.Join(err, s.closeRings(g))
@@ -128,6 +133,7 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 			err = errors.Join(err, g.region.Close())
 		}
 		s.sockets.release(g.uses)
+		s.backends.release(cfg, servers)
 		return err
 	}
 	if g.region, err = shm.Create(fmt.Sprintf("flows:%d", p.Slot), table.RegionSize(cfg.Reload.FlowTable)); err != nil {
@@ -169,6 +175,7 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	if err := s.dir.Open(int(p.Slot), g.Epoch, cfg.Workers, cfg.Lanes, ids); err != nil {
 		return undo(err)
 	}
+	s.backends.region.Open(int(p.Slot), g.lanes())
 	p.gen = g
 	s.gens[p.Slot] = g
 	return nil

@@ -30,6 +30,10 @@ func releasing(t *testing.T) (s *Supervisor, left *ringRegion) {
 			t.Error(err)
 			return
 		}
+		if s.backends, err = newBackends(s.log); err != nil {
+			t.Error(err)
+			return
+		}
 		cfg := &config.Config{Workers: 1, Lanes: 1, Reload: config.Reload{HeartbeatTimeout: 1 << 40}}
 		s.cfg = cfg
 		for slot := range 2 {

@@ -46,6 +46,7 @@ type Supervisor struct {
 	gens     [directory.MaxSlots]*generation
 	sockets  *sockets
 	zones    *zones.Store
+	backends *backends
 	secret   flow.Secret
 
 	dirRegion      *shm.Region
@@ -165,7 +166,8 @@ func (s *Supervisor) makeRegions() (err error) {
 	if s.zoneCounters, err = counters.FormatZones(s.zoneRegion); err != nil {
 		return err
 	}
-	return nil
+	s.backends, err = newBackends(s.log)
+	return err
 }
 
 // post has the loop call f. It may block for a while when the loop is busy, and

@@ -42,6 +42,16 @@ type Backend interface {
 	// is as for Reload. A report may accompany an error.
 	ReloadZones(ctx context.Context, names []string, emit func(Event)) (*ZoneReport, error)
 
+	// Backends describes the backends in the order of the configuration.
+	Backends(ctx context.Context) ([]BackendStatus, error)
+
+	// OrderServer changes the state or the weight of a server, in every
+	// generation, and returns what it is then.
+	OrderServer(ctx context.Context, req ServerRequest) (*ServerStatus, error)
+
+	// Diff says where the running state differs from the file.
+	Diff(ctx context.Context) (*Diff, error)
+
 	// Reload replaces the generation and returns when opts.Wait is reached or
 	// ctx ends. A reload that has begun goes on when ctx ends. It calls emit for
 	// every step as it is entered, and may call it for news within a step, from

@@ -233,8 +233,13 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 
 // ask sends a request without a body and returns its answer.
 func ask[T any](ctx context.Context, c *Client, method, path string) (T, error) {
+	return asking[T](ctx, c, method, path, nil)
+}
+
+// asking sends a request and returns its answer.
+func asking[T any](ctx context.Context, c *Client, method, path string, body []byte) (T, error) {
 	var v T
-	resp, err := c.do(ctx, method, path, nil)
+	resp, err := c.do(ctx, method, path, body)
 	if err != nil {
 		return v, err
 	}

@@ -81,18 +81,20 @@ func childCommand(t *testing.T, mode, path string) *exec.Cmd {
 
 // fakeBackend answers from its fields; a nil function answers at once.
 type fakeBackend struct {
-	status func(context.Context) (*Status, error)
-	zones  func(context.Context) ([]ZoneStatus, error)
-	zone   func(context.Context, string) (*ZoneDetail, error)
-	renew  func(context.Context, []string, func(Event)) (*ZoneReport, error)
-	reload func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
-	stop   func(context.Context, StopKind, func(Event)) error
-	load   func(context.Context) (*Traffic, error)
-	flow   func(context.Context, FlowQuery) (*FlowAnswer, error)
-	plan   func(context.Context) (*Plan, error)
-	abort  func(context.Context) (*Aborted, error)
-	drain  func(context.Context, uint32, bool, func(Event)) error
-	watch  func(context.Context, int, func(Event)) error
+	backends func(ctx context.Context) ([]BackendStatus, error)
+	order    func(ctx context.Context, req ServerRequest) (*ServerStatus, error)
+	status   func(context.Context) (*Status, error)
+	zones    func(context.Context) ([]ZoneStatus, error)
+	zone     func(context.Context, string) (*ZoneDetail, error)
+	renew    func(context.Context, []string, func(Event)) (*ZoneReport, error)
+	reload   func(context.Context, ReloadOptions, func(Event)) (*ReloadReport, error)
+	stop     func(context.Context, StopKind, func(Event)) error
+	load     func(context.Context) (*Traffic, error)
+	flow     func(context.Context, FlowQuery) (*FlowAnswer, error)
+	plan     func(context.Context) (*Plan, error)
+	abort    func(context.Context) (*Aborted, error)
+	drain    func(context.Context, uint32, bool, func(Event)) error
+	watch    func(context.Context, int, func(Event)) error
 }
 
 func (b *fakeBackend) Version() Version {
@@ -112,6 +114,22 @@ func (b *fakeBackend) Zones(ctx context.Context) ([]ZoneStatus, error) {
 	}
 	return b.zones(ctx)
 }
+
+func (b *fakeBackend) Backends(ctx context.Context) ([]BackendStatus, error) {
+	if b.backends == nil {
+		return nil, nil
+	}
+	return b.backends(ctx)
+}
+
+func (b *fakeBackend) OrderServer(ctx context.Context, req ServerRequest) (*ServerStatus, error) {
+	if b.order == nil {
+		return &ServerStatus{}, nil
+	}
+	return b.order(ctx, req)
+}
+
+func (b *fakeBackend) Diff(context.Context) (*Diff, error) { return &Diff{}, nil }
 
 func (b *fakeBackend) Zone(ctx context.Context, name string) (*ZoneDetail, error) {
 	if b.zone == nil {

@@ -41,6 +41,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	o.packets(&s.Counters)
 	o.streams(&s.Counters)
 	o.dns(s)
+	o.proxy(s)
 	o.generations(s)
 	o.reloads(s)
 	o.process(s)

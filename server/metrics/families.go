@@ -68,6 +68,22 @@ var (
 	staleZones    = newFamily(gaugeKind, "zones_stale", "Zones of which an older version is served, because the newest file could not be loaded.")
 )
 
+// The UDP proxy. Of the servers: out = sent to them; in = answers + late + unsent.
+var (
+	proxyFlows    = newFamily(counterKind, "proxy_flows_total", "Flows that UDP proxies began.")
+	proxyEnded    = newFamily(counterKind, "proxy_flows_ended_total", "Flows of UDP proxies that have ended. Those of a worker that was killed are missing.")
+	proxyOut      = newFamily(counterKind, "proxy_datagrams_out_total", "Datagrams of clients that the kernel took towards servers.")
+	proxyIn       = newFamily(counterKind, "proxy_datagrams_in_total", "Datagrams read from servers.")
+	proxyLate     = newFamily(counterKind, "proxy_datagrams_late_total", "Datagrams read from servers after their flow had ended. They reach nobody.")
+	proxyUnsent   = newFamily(counterKind, "proxy_datagrams_unsent_total", "Datagrams read from servers that the kernel did not take towards their clients.")
+	proxyHandoffs = newFamily(counterKind, "proxy_handoffs_total", "Datagrams handed to another lane of the worker, which has their flow, by whether that could pass them on.", "outcome")
+	proxyErrors   = newFamily(counterKind, "proxy_server_errors_total", "ICMP errors of servers.")
+	serverFlows   = newFamily(gaugeKind, "server_flows", "Flows that a server of a backend has, in all generations.", "backend", "server")
+	serverUp      = newFamily(gaugeKind, "server_up", "1 if a server gets new flows: enabled, with a weight, up and not out; else 0.", "backend", "server")
+	serverBegun   = newFamily(counterKind, "server_flows_total", "Flows that began at a server. It starts again when its name or address changes, as all that is counted by server.", "backend", "server")
+	serverFailed  = newFamily(counterKind, "server_failures_total", "Failures at a server: refused (ICMP), or silent (flows without one of the answers that were expected).", "backend", "server", "kind")
+)
+
 // Generations and workers.
 var (
 	epoch        = newFamily(gaugeKind, "generation_epoch", "Epoch of the generation that reads the wire.")
@@ -122,6 +138,10 @@ var sections = []section{
 	}},
 	{"TCP", []*family{tcpAccepted, tcpClosed, tcpAcceptFailed, connections, tcpQueries, tcpAnswers, tcpDropped}},
 	{"DNS", []*family{queries, latency, zones, zoneSize, staleZones, zoneQueries, zoneNX, zoneTruncated, logged, notLogged}},
+	{"UDP proxy", []*family{
+		proxyFlows, proxyEnded, proxyOut, proxyIn, proxyLate, proxyUnsent, proxyHandoffs, proxyErrors,
+		serverFlows, serverUp, serverBegun, serverFailed,
+	}},
 	{"Generations and workers", []*family{epoch, generations, workers, workersReady, restarts, fences, flows, flowSlots, ringFill, resident, openFDs, maxFDs}},
 	{"Reloads", []*family{
 		step, reloads, refused, lapses, drainLeft, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,

@@ -50,6 +50,10 @@ func (f fixed) Ready(context.Context) error             { return f.ready }
 func sample() *Sample {
 	soon, now := 31*time.Second, time.Duration(0)
 	s := &Sample{
+		Backends: []control.BackendStatus{{Name: "app", Servers: []control.ServerStatus{
+			{Name: "a", State: "enabled", Health: "up", Weight: 1, Flows: 12, Begun: 345, Refused: 2},
+			{Name: "b", State: "draining", Health: "down", Weight: 1, Flows: 3, Begun: 30, Silent: 5},
+		}}},
 		Version:   control.Version{Version: "v0.1.0", Revision: "f737e20", Go: "go1.26"},
 		StartedAt: day, ConfigLoadedAt: day.Add(time.Hour), Step: control.StepDrain,
 		Generations: []Generation{

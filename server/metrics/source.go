@@ -42,6 +42,7 @@ type Sample struct {
 	ZoneRecords int                        // in all of them
 	StaleZones  int                        // of Zones, those whose newest file could not be loaded
 	PerZone     []Zone                     // counters of zones, each name once
+	Backends    []control.BackendStatus    // of the running configuration
 }
 
 // Zone is the counters of a zone, or of several under one name.

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/udpflow/dispatch"
+	"github.com/dnsapp/dnsapp/udpflow/proxy"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
 )
 
@@ -27,7 +29,8 @@ const (
 )
 
 // pollEvery is how many bursts a busy lane serves between two looks at the
-// sockets that were idle.
+// sockets that were idle. A lane with a proxy looks every time: one flow's answers
+// would not fit into its socket meanwhile.
 const pollEvery = 8
 
 // acceptMax bounds the connections accepted in one go, so that a flood of them
@@ -37,11 +40,12 @@ const acceptMax = 16
 // stopBursts bounds what a lane still serves of a socket that it leaves for good.
 const stopBursts = 1024
 
-// Tokens of the poller: UDP sockets are numbered from 0 on, listeners from
-// tokenTCP on down.
+// Tokens of the poller: UDP sockets are numbered from 0 on, those of a proxy
+// towards its servers from tokenFlow on, listeners from tokenTCP on down.
 const (
 	tokenWake int32 = -1
 	tokenTCP  int32 = -2
+	tokenFlow int32 = 1 << 16 // above directory.MaxSockets
 )
 
 // udpSocket is a UDP socket with the service behind it, in one lane.
@@ -102,6 +106,7 @@ type lane struct {
 
 	starved time.Time // until when no connection is accepted, for want of resources; zero: now
 
+	proxy *proxy.Lane // nil: there is no proxy
 	split *dispatch.Lane
 	peers [directory.MaxSlots]*peer // those that split knows
 	rings *ringReader               // nil unless this lane empties the worker's rings
@@ -132,6 +137,9 @@ func (l *lane) turn() bool {
 				l.boundary()
 			}
 		}
+		if l.proxy != nil && l.proxy.Serve() {
+			busy = true
+		}
 		for _, s := range l.tcp {
 			if s.ready && s.reading && l.starved.IsZero() {
 				l.accept(s)
@@ -139,11 +147,11 @@ func (l *lane) turn() bool {
 			}
 		}
 		switch {
-		case busy && round%pollEvery != pollEvery-1:
+		case busy && l.proxy == nil && round%pollEvery != pollEvery-1:
 		case !busy && polled:
 			// Registration is edge-triggered: what became readable after the last
 			// look wakes the poller again.
-			if l.rings == nil || l.rings.sleep() {
+			if (l.rings == nil || l.rings.sleep()) && (l.proxy == nil || l.proxy.Sleep()) {
 				l.setTimer()
 				return false
 			}
@@ -172,6 +180,8 @@ func (l *lane) mark(token int32) {
 	case token == tokenWake: // the words are looked at at every boundary
 	case token <= tokenTCP:
 		l.tcp[tokenTCP-token].ready = true
+	case token >= tokenFlow:
+		l.proxy.Ready(token - tokenFlow)
 	case int(token) < len(l.udp): // else of a sibling that has come back
 		l.udp[token].ready = true
 	}
@@ -340,7 +350,7 @@ func (l *lane) setReading(want func(socket uint32) bool) {
 // setTimer makes the lane take a turn without an event where nobody may be
 // left to send one. A lane that has begun to read waits for events only.
 func (l *lane) setTimer() {
-	var d time.Duration
+	d := time.Duration(math.MaxInt64)
 	switch {
 	case l.owner.IsPark():
 		d = pollParked
@@ -348,10 +358,15 @@ func (l *lane) setTimer() {
 		d = pollWaiting
 	case !l.starved.IsZero():
 		d = time.Until(l.starved)
-	default:
-		return
 	}
-	l.poller.WakeAt(time.Now().Add(d))
+	if l.proxy != nil {
+		if wait, ok := l.proxy.Wait(); ok {
+			d = min(d, wait)
+		}
+	}
+	if d != math.MaxInt64 {
+		l.poller.WakeAt(time.Now().Add(d))
+	}
 }
 
 // serve moves one burst of s.
@@ -424,7 +439,9 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 			gone++
 			continue
 		}
-		classes[min(p.Class, counters.NumClasses-1)]++
+		if len(p.Reply) > 0 { // else it was consumed
+			classes[min(p.Class, counters.NumClasses-1)]++
+		}
 	}
 	n := uint64(b.N) - gone
 	l.block.Add(served, n)

@@ -262,7 +262,7 @@ func (w *world) worker(g *generation, i int) *Worker {
 	var err error
 	o.zoneUsers = grace.New(o.wakeLanes)
 	o.zones = &zoneKeeper{log: log, view: catalog.NewView(), users: o.zoneUsers}
-	if o.services, err = newServices(m, g.pid(i), o.zones, nil); err != nil {
+	if o.services, err = newServices(m, g.pid(i), o.zones, nil, nil); err != nil {
 		w.t.Fatal(err)
 	}
 	w.dir.Worker(g.slot, i).SetProcess(g.pid(i), 1)

@@ -46,6 +46,11 @@ type Manifest struct {
 	ZoneRegions  []ZoneRef `json:"zone_regions"`
 	ZoneCounters int       `json:"zone_counters"`
 	QueryLog     int       `json:"query_log"`
+
+	Backends int     `json:"backends"` // region of their servers
+	Servers  [][]int `json:"servers"`  // their numbers in it, by backend and server of Config
+	ICMP4    int     `json:"icmp4"`    // raw sockets that refusals leave by
+	ICMP6    int     `json:"icmp6"`
 }
 
 // RingRef is the region of rings from the lanes of one generation to the

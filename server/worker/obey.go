@@ -185,6 +185,7 @@ func (w *Worker) reportDrain(ctx context.Context) {
 		case <-w.streams.Changed():
 		}
 		r := directory.Report{Asked: w.view.DrainAsked()}
+		next := drainInterval
 		conns, queries := w.streams.Open()
 		r.TCP, r.Queries = uint32(conns), uint32(queries)
 		if w.stopping.Load() {
@@ -194,12 +195,14 @@ func (w *Worker) reportDrain(ctx context.Context) {
 		} else {
 			flows, idle := w.table.Scan(w.index, mono.Millis())
 			r.Flows, r.IdleMs = uint32(flows), idle
+			if rest := w.proxies.count(&r); rest > 0 {
+				next = min(next, rest+time.Millisecond)
+			}
 		}
 		w.view.SetReport(r)
 		if err := w.link.Send(Message{Op: OpReport}); err != nil {
 			w.log.Debug("drain report", "error", err)
 		}
-		next := drainInterval
 		if r.Flows > 0 {
 			left := w.table.Idle() - time.Duration(r.IdleMs)*time.Millisecond
 			next = min(next, max(left+time.Millisecond, time.Millisecond))

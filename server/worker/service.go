@@ -35,8 +35,9 @@ type service interface {
 type resumer interface{ resume() }
 
 // newServices returns the services of m's listeners, by listener. DNS answers
-// from what zones keeps, and logs to queries.
-func newServices(m *Manifest, pid int, zones *zoneKeeper, queries *querylog.Log) ([]service, error) {
+// from what zones keeps, and logs to queries; proxies have the flows of the UDP
+// proxies.
+func newServices(m *Manifest, pid int, zones *zoneKeeper, queries *querylog.Log, proxies *proxyKeeper) ([]service, error) {
 	var dns *dnsService
 	all := make([]service, len(m.Config.Listeners))
 	for i, l := range m.Config.Listeners {
@@ -48,6 +49,8 @@ func newServices(m *Manifest, pid int, zones *zoneKeeper, queries *querylog.Log)
 				dns = newDNSService(m, pid, zones, queries)
 			}
 			all[i] = dns
+		case config.ServiceUDPProxy:
+			all[i] = &udpProxyService{proxies, i}
 		default:
 			return nil, fmt.Errorf("listener %s: this binary has no service %q", l.Name, l.Service)
 		}

@@ -51,6 +51,7 @@ type Worker struct {
 	zones     *zoneKeeper
 	zoneUsers *grace.Domain
 	queries   *querylog.Log // nil: none
+	proxies   *proxyKeeper  // nil: no listener is a UDP proxy
 
 	services []service
 	lanes    []*lane
@@ -134,7 +135,10 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 		q := m.Config.DNS.QueryLog
 		w.queries = querylog.New(m.QueryLog, q.Sample, m.Epoch, m.Index, blocks.Block(w.slot, w.index*m.Config.Lanes), log)
 	}
-	if w.services, err = newServices(m, os.Getpid(), w.zones, w.queries); err != nil {
+	if w.proxies, err = newProxyKeeper(w); err != nil {
+		return nil, err
+	}
+	if w.services, err = newServices(m, os.Getpid(), w.zones, w.queries, w.proxies); err != nil {
 		return nil, err
 	}
 	w.streams = stream.NewSet(limits(m.Config), log)
@@ -215,6 +219,11 @@ func (w *Worker) makeLane(i int, block *counters.Block, siblings *ring.Rings) (*
 		setup.Siblings = outlets(siblings, global)
 	}
 	l.split = dispatch.New(setup)
+	if w.proxies != nil {
+		if l.proxy, err = w.proxies.newLane(l, i); err != nil {
+			return nil, err
+		}
+	}
 	for n, svc := range w.services {
 		l.handlers = append(l.handlers, svc.lane(i, block))
 		w.handlers[n] = append(w.handlers[n], svc.streams(i, block))
@@ -265,8 +274,8 @@ func (w *Worker) socketOf(local *burst.Endpoint) *netio.UDP {
 // clients that nobody listens. No lane reads any more, and the caller is the one
 // that still answers through them, to what comes out of rings.
 func (w *Worker) closeUDP() {
-	if w.m.Config.Workers > 1 {
-		return // siblings may still forward to this worker
+	if w.m.Config.Workers > 1 || w.proxies != nil {
+		return // siblings may still forward to this worker, and lanes pass answers back
 	}
 	for _, u := range w.sockets {
 		if u != nil && u.FD >= 0 {

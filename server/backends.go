@@ -1,0 +1,161 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/backend"
+	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/shm"
+)
+
+// backends is all servers of all live generations, by their numbers in the
+// region. It belongs to the loop.
+type backends struct {
+	log    *slog.Logger
+	shared *shm.Region
+	region *backend.Region
+	byKey  map[serverKey]*knownServer
+	taken  [backend.MaxServers]bool
+	checks map[serverKey]*checking // those that run
+
+	icmp4, icmp6 int // raw sockets; -1: none
+	prepared     bool
+}
+
+// serverKey is what makes a server the same one in two configurations.
+type serverKey struct {
+	backend, name string
+	address       netip.AddrPort
+}
+
+type knownServer struct {
+	id    int
+	users int           // generations that have it
+	file  config.Server // what the newest committed configuration says; zero before
+}
+
+func newBackends(log *slog.Logger) (*backends, error) {
+	b := &backends{log: log, byKey: make(map[serverKey]*knownServer), checks: make(map[serverKey]*checking), icmp4: -1, icmp6: -1}
+	var err error
+	if b.shared, err = shm.Create("backends", backend.RegionSize); err != nil {
+		return nil, err
+	}
+	b.region, err = backend.Format(b.shared)
+	return b, err
+}
+
+// serverNumbers is the numbers of the servers of a configuration, by backend and
+// server.
+type serverNumbers [][]int
+
+// claim returns the numbers of the servers of cfg: those that are known, and new
+// ones. release gives them back.
+func (b *backends) claim(cfg *config.Config) (serverNumbers, error) {
+	b.prepare(cfg)
+	all := make(serverNumbers, len(cfg.Backends))
+	for i := range cfg.Backends {
+		c := &cfg.Backends[i]
+		for _, s := range c.Servers {
+			k := b.byKey[serverKey{c.Name, s.Name, s.Address}]
+			if k == nil {
+				id, ok := b.free()
+				if !ok {
+					b.release(cfg, all)
+					return nil, fmt.Errorf("backend %s: more than %d servers, over all live generations: use fewer", c.Name, backend.MaxServers)
+				}
+				b.taken[id] = true
+				b.region.Server(id).Reset(s.Weight)
+				k = &knownServer{id: id}
+				b.byKey[serverKey{c.Name, s.Name, s.Address}] = k
+			}
+			k.users++
+			all[i] = append(all[i], k.id)
+		}
+	}
+	return all, nil
+}
+
+func (b *backends) free() (int, bool) {
+	for id, taken := range b.taken {
+		if !taken {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// release gives back what claim returned for cfg.
+func (b *backends) release(cfg *config.Config, all serverNumbers) {
+	for i, ids := range all {
+		c := &cfg.Backends[i]
+		for j := range ids {
+			key := serverKey{c.Name, c.Servers[j].Name, c.Servers[j].Address}
+			k := b.byKey[key]
+			if k.users--; k.users == 0 {
+				b.taken[k.id] = false
+				delete(b.byKey, key)
+			}
+		}
+	}
+}
+
+// commit makes what cfg says of its servers count. What an operator has ordered
+// stays until the file says something else of that server.
+func (b *backends) commit(cfg *config.Config) {
+	for i := range cfg.Backends {
+		c := &cfg.Backends[i]
+		for _, s := range c.Servers {
+			k := b.byKey[serverKey{c.Name, s.Name, s.Address}]
+			if k.file == s {
+				continue
+			}
+			k.file = s
+			w := b.region.Server(k.id)
+			w.SetWeight(s.Weight)
+			w.SetOrder(backend.Enabled)
+		}
+	}
+}
+
+// prepare gets what only the supervisor may have, for the first configuration
+// that needs it: sockets for ICMP, and room for a descriptor for each flow.
+func (b *backends) prepare(cfg *config.Config) {
+	flows := 0
+	for _, l := range cfg.Listeners {
+		if l.Service == config.ServiceUDPProxy {
+			flows += l.UDPProxy.Flows
+		}
+	}
+	if flows == 0 {
+		return
+	}
+	least, connections := cfg.Files()
+	want := uint64(least + connections + flows)
+	if limit, err := raiseFiles(want); err != nil || limit < want {
+		b.log.Warn("fewer descriptors than flows: raise LimitNOFILE, or lower udp_proxy.flows", "wanted", want, "limit", limit, "error", err)
+	}
+	if b.prepared {
+		return
+	}
+	b.prepared = true
+	var err error
+	if b.icmp4, b.icmp6, err = netio.OpenICMP(); err != nil {
+		b.log.Warn("clients are not told by ICMP that no server serves: give CAP_NET_RAW", "error", err)
+	}
+}
+
+// keptCapabilities returns what workers need beyond an ordinary user: to send with
+// the addresses of clients.
+func keptCapabilities(cfg *config.Config) []uintptr {
+	for _, l := range cfg.Listeners {
+		if l.Service == config.ServiceUDPProxy && l.UDPProxy.Transparent {
+			return []uintptr{unix.CAP_NET_RAW}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package proxy
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/backend"
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/mono"
+)
+
+// Ready notes that a conn may have received something.
+func (l *Lane) Ready(at int32) {
+	c := l.slab.at(at)
+	if c == nil || c.queued || c.state == closed { // an event that was under way when its socket was closed
+		return
+	}
+	c.queued = true
+	l.enqueue(at)
+}
+
+func (l *Lane) enqueue(at int32) {
+	l.slab.at(at).ready = none
+	if l.lastReady == none {
+		l.ready = at
+	} else {
+		l.slab.at(l.lastReady).ready = at
+	}
+	l.lastReady = at
+}
+
+func (l *Lane) dequeue() {
+	if l.ready = l.slab.at(l.ready).ready; l.ready == none {
+		l.lastReady = none
+	}
+}
+
+// Serve does what there is to do without a datagram of a client: it passes one
+// burst of answers back, takes datagrams over from other lanes, and ends flows
+// whose time is over. It reports whether there may be more.
+func (l *Lane) Serve() bool {
+	busy := l.serveHandoffs()
+	if l.sockets == 0 && l.ready == none {
+		return busy
+	}
+	now := mono.Millis()
+	if l.ready != none {
+		l.answers(now)
+		busy = true
+	}
+	return l.expire(now) || busy
+}
+
+// answers passes one burst of answers on.
+func (l *Lane) answers(now uint32) {
+	out := &l.out
+	out.N = 0
+	socket := uint32(0)
+	for l.ready != none && out.N < burst.Max {
+		at := l.ready
+		c := l.slab.at(at)
+		if out.N > 0 && c.socket != socket {
+			break // through another socket: the next burst
+		}
+		l.dequeue()
+		if c.state == closed {
+			c.queued = false
+			l.slab.give(at)
+			continue
+		}
+		first, room := out.N, burst.Max-out.N
+		n, err := l.Net.Recv(int(c.fd), out)
+		switch {
+		case err == nil && n == room:
+			l.enqueue(at) // others have their turn first
+		case icmp(err):
+			l.serverError(at, now)
+			l.enqueue(at) // there may be datagrams behind it
+		default:
+			c.queued = false
+		}
+		switch {
+		case n == 0:
+		case c.state == active:
+			socket = c.socket
+			l.take(at, out, first, now)
+		default:
+			l.Block.Add(counters.ProxyIn, uint64(n))
+			l.Block.Add(counters.ProxyLate, uint64(n))
+			out.N = first
+		}
+	}
+	l.flush(socket)
+}
+
+// take makes the datagrams of out from first on answers of the conn's flow.
+func (l *Lane) take(at int32, out *burst.Burst, first int, now uint32) {
+	c := l.slab.at(at)
+	o := l.Listeners[c.listener]
+	n := uint32(out.N - first)
+	for i := first; i < out.N; i++ {
+		p := &out.Packets[i]
+		p.Remote, p.Local, p.IfIndex, p.Socket = c.remote, c.local, c.ifIndex, c.socket
+	}
+	l.Block.Add(counters.ProxyIn, uint64(n))
+	l.counts[c.listener][c.member].From += uint64(n)
+	if c.answers == 0 {
+		o.Pool.Server(int(c.member)).Answered()
+	}
+	if c.answers += n; c.answers < n {
+		c.answers -= n
+	}
+	c.last = now
+	if o.Responses > 0 && uint64(c.answers) >= uint64(c.requests)*uint64(o.Responses) {
+		l.wheel.remove(&l.slab, at)
+		l.end(at, now, true)
+		return
+	}
+	if o.Recorded && c.bound && now-c.touched > millis(l.Table.Idle())/touchPart {
+		c.touched = now
+		l.Table.Touch(c.hash.Load(), now)
+	}
+}
+
+// touchPart is how often, in the idle time, a flow that only its server keeps
+// alive is kept alive in the flow table.
+const touchPart = 8
+
+// flush sends the answers in l.out.
+func (l *Lane) flush(socket uint32) {
+	if l.out.N == 0 {
+		return
+	}
+	l.Client.Answer(socket, &l.out)
+	unsent := uint64(0)
+	for i := range l.out.N {
+		if l.out.Packets[i].Drop != counters.NotDropped {
+			unsent++
+		}
+	}
+	l.Block.Add(counters.ProxyUnsent, unsent)
+}
+
+// expireMax bounds the flows that are looked at in one go.
+const expireMax = 256
+
+// trimEvery is how often the pools are looked at, in milliseconds.
+const trimEvery = 250
+
+// expire ends flows whose time is over. It reports whether there are more to look
+// at.
+func (l *Lane) expire(now uint32) bool {
+	for range expireMax {
+		at := l.wheel.due(&l.slab, now)
+		if at == none {
+			return l.tidy(now)
+		}
+		c := l.slab.at(at)
+		due := c.last + millis(l.Listeners[c.listener].Timeout)
+		if int32(due-now) > 0 {
+			l.wheel.add(&l.slab, at, due, now)
+			continue
+		}
+		l.end(at, now, false)
+	}
+	return true
+}
+
+// tidy closes spare sockets and tells the counts, now and then.
+func (l *Lane) tidy(now uint32) bool {
+	if int32(now-l.trimmed) < trimEvery {
+		return false
+	}
+	l.trimmed = now
+	for listener, counts := range l.counts {
+		for member := range counts {
+			l.Listeners[listener].Pool.Server(member).Count(counts[member])
+			counts[member] = backend.Counts{}
+		}
+	}
+	if l.trim(now) {
+		l.trimmed = now - trimEvery
+		return true
+	}
+	return false
+}
+
+// Wait returns how long the lane may sleep if nothing happens; false if for ever.
+func (l *Lane) Wait() (time.Duration, bool) {
+	if l.sockets == 0 {
+		return 0, false
+	}
+	now := mono.Millis()
+	ms := max(trimEvery-int32(now-l.trimmed), 0)
+	if due, ok := l.wheel.wait(now); ok {
+		ms = min(ms, due)
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// icmp reports whether err is what an ICMP message has said about an earlier
+// datagram on a connected socket.
+func icmp(err error) bool {
+	return err != nil && (errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) ||
+		errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.EPROTO))
+}

@@ -1,0 +1,271 @@
+package proxy_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/backend"
+	"github.com/dnsapp/dnsapp/server/burst"
+	"github.com/dnsapp/dnsapp/server/counters"
+	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/udpflow/flow"
+	"github.com/dnsapp/dnsapp/udpflow/proxy"
+	"github.com/dnsapp/dnsapp/udpflow/table"
+)
+
+// patience bounds every wait of these tests.
+const patience = 10 * time.Second
+
+// rig is a proxy on real sockets, one lane or more, all in the goroutine of the
+// test: nothing happens but in turn.
+type rig struct {
+	t       *testing.T
+	lanes   []*rigLane
+	group   *proxy.Group
+	region  *backend.Region
+	servers []*net.UDPConn
+	refused []burst.Endpoint // clients told by ICMP
+}
+
+// rigLane is one lane of a rig with a listening socket of its own, whose id is the
+// number of the lane.
+type rigLane struct {
+	*proxy.Lane
+	rig    *rig
+	poller *netio.Poller
+	batch  *netio.Batch
+	peers  *netio.Peers
+	udp    *netio.UDP
+	addr   netip.AddrPort
+	block  *counters.Block
+	in     burst.Burst
+	ready  func(token int32)
+}
+
+// newRig makes a proxy with so many servers, which the test plays.
+func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	r.region, err = backend.Format(shm.Heap(backend.RegionSize))
+	must(err)
+	r.region.Open(0, lanes)
+	const slots = 1 << 12
+	flows, err := table.Format(shm.Heap(table.RegionSize(slots)), slots, 10*time.Second, flow.NewSecret())
+	must(err)
+	set, err := counters.Format(shm.Heap(counters.RegionSize))
+	must(err)
+	var members []backend.Member
+	var addrs []netip.AddrPort
+	for i := range servers {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		must(err)
+		t.Cleanup(func() { c.Close() })
+		r.servers = append(r.servers, c)
+		r.region.Server(i).Reset(1)
+		members = append(members, backend.Member{ID: i})
+		addrs = append(addrs, c.LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	r.group, err = proxy.NewGroup(lanes, 1, func(int) {}) // until turns every lane
+	must(err)
+	for i := range lanes {
+		l := &rigLane{rig: r, block: set.Block(0, i)}
+		l.poller, err = netio.NewPoller()
+		must(err)
+		l.batch, err = netio.NewBatch()
+		must(err)
+		l.peers, err = netio.NewPeers()
+		must(err)
+		fd, _, err := netio.BindUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		must(err)
+		sa, err := unix.Getsockname(fd)
+		must(err)
+		l.addr = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(sa.(*unix.SockaddrInet4).Port))
+		l.udp = netio.NewUDP(fd, uint32(i), 0, l.addr)
+		t.Cleanup(func() {
+			unix.Close(fd)
+			l.poller.Close()
+			l.batch.Close()
+			l.peers.Close()
+		})
+		l.Lane = proxy.New(proxy.Setup{
+			Group: r.group, Lane: i, Worker: 0, Table: flows, Block: l.block, Net: l, Client: l, Idle: func() {}, Now: mono.Millis(),
+			Listeners: []*proxy.Listener{{
+				Options: o, Servers: addrs, Pool: backend.NewPool(backend.RoundRobin, 0, r.region, r.region.Row(0, i), members),
+			}},
+		})
+		l.ready = l.Lane.Ready
+		r.lanes = append(r.lanes, l)
+	}
+	return r
+}
+
+func (l *rigLane) Dial(server netip.AddrPort, source netip.Addr) (int, error) {
+	return netio.DialUDP(server, source)
+}
+
+func (l *rigLane) DialAs(server, client netip.AddrPort) (int, error) {
+	return netio.DialUDPAs(server, client)
+}
+
+func (l *rigLane) Watch(fd int, conn int32) error { return l.poller.Add(fd, conn) }
+
+func (l *rigLane) Close(fd int) { netio.Close(fd) }
+
+func (l *rigLane) Send(fd int, b *burst.Burst, which []uint8, header []byte) (int, error) {
+	return l.peers.Send(fd, b, which, header)
+}
+
+func (l *rigLane) Recv(fd int, out *burst.Burst) (int, error) { return l.peers.Recv(fd, out) }
+
+func (l *rigLane) Answer(socket uint32, out *burst.Burst) {
+	sent := l.batch.Send(l.rig.lanes[socket].udp, out)
+	l.block.Add(counters.Sent, sent.Packets)
+}
+
+func (l *rigLane) Refuse(_, remote *burst.Endpoint) { l.rig.refused = append(l.rig.refused, *remote) }
+
+func (l *rigLane) Listener(uint32) int { return 0 }
+
+// receive serves one burst of the listening socket and returns its datagrams.
+func (l *rigLane) receive() []burst.Packet {
+	if _, err := l.batch.Recv(l.udp, &l.in); err != nil {
+		return nil
+	}
+	l.in.Now = mono.Now()
+	l.Handler(0).ServeBurst(&l.in)
+	return l.in.Packets[:l.in.N]
+}
+
+// turn does what there is to do on the servers' side.
+func (l *rigLane) turn() {
+	for {
+		l.poller.Ready(l.ready)
+		if !l.Lane.Serve() {
+			return
+		}
+	}
+}
+
+// until turns all lanes until ok holds.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not so after %v: %s", patience, what)
+		}
+		for _, l := range r.lanes {
+			l.receive()
+			l.turn()
+		}
+	}
+}
+
+// client returns a socket that sends to lane 0.
+func (r *rig) client() *net.UDPConn {
+	r.t.Helper()
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.lanes[0].addr))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// send has a client send a datagram, and lane 0 serve it. It returns why it was
+// dropped, if it was.
+func (r *rig) send(c *net.UDPConn, text string) counters.Reason {
+	r.t.Helper()
+	if _, err := c.Write([]byte(text)); err != nil {
+		r.t.Fatal(err)
+	}
+	var got []burst.Packet
+	r.until("a datagram is received", func() bool {
+		got = r.lanes[0].receive()
+		return len(got) > 0
+	})
+	return got[0].Drop
+}
+
+// arrived returns what a server has received, and from which port of the proxy.
+func (r *rig) arrived(server int) (string, netip.AddrPort) {
+	r.t.Helper()
+	b := make([]byte, 1<<16)
+	c := r.servers[server]
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		r.t.Fatal(err)
+	}
+	n, from, err := c.ReadFromUDPAddrPort(b)
+	if err != nil {
+		r.t.Fatalf("server %d: %v", server, err)
+	}
+	return string(b[:n]), from
+}
+
+// answer has a server answer to a port of the proxy.
+func (r *rig) answer(server int, to netip.AddrPort, text string) {
+	r.t.Helper()
+	if _, err := r.servers[server].WriteToUDPAddrPort([]byte(text), to); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// got turns the proxy until a client has received a datagram, and returns it.
+func (r *rig) got(c *net.UDPConn) string {
+	r.t.Helper()
+	var text string
+	r.until("the client has an answer", func() (ok bool) {
+		text, ok = peek(r.t, c)
+		return ok
+	})
+	return text
+}
+
+// peek returns a datagram that a client has received already.
+func peek(t *testing.T, c *net.UDPConn) (text string, ok bool) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1<<16)
+	var n int
+	if e := raw.Read(func(fd uintptr) bool {
+		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
+		return true
+	}); e != nil {
+		t.Fatal(e)
+	}
+	return string(b[:max(n, 0)]), err == nil
+}
+
+func (r *rig) count(id counters.ID) (n uint64) {
+	for _, l := range r.lanes {
+		n += l.block.Load(id)
+	}
+	return n
+}
+
+func (r *rig) flows() int {
+	n, _ := r.group.Open(mono.Millis())
+	return n
+}
+
+func (r *rig) want(what string, got, want any) {
+	r.t.Helper()
+	if got != want {
+		r.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
