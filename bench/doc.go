@@ -7,7 +7,9 @@
 //     which peak of memory, while the zone is asked for;
 //   - dispatch: what it costs to know who serves a flow, and to give a datagram
 //     to another generation;
-//   - reload: what clients see of reloads under load.
+//   - reload: what clients see of reloads under load;
+//   - proxy: what a round trip through the UDP proxy costs it and nginx, and what a
+//     flow takes of memory.
 //
 // Method: the server runs on processor 0, the generator on processor 1, over
 // loopback in a network namespace of their own; in the part about reloads both

@@ -48,6 +48,7 @@ var parts = []part{
 	{"million", false, benchMillion},
 	{"dispatch", true, benchDispatch},
 	{"reload", false, benchReload},
+	{"proxy", true, benchProxy},
 }
 
 func main() {
@@ -67,7 +68,7 @@ func main() {
 
 func run() error {
 	var o options
-	only := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload (default: all)")
+	only := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload, proxy (default: all)")
 	flag.StringVar(&o.traffic, "traffic", "", "`kinds` of traffic to measure the peers with, by commas: "+strings.Join(trafficNames(), ", ")+" (default: all)")
 	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`, beside dnsappctl")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
@@ -108,7 +109,7 @@ func choose(list string) ([]part, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		at := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("there is no part %q, but peers, million, dispatch and reload", name)
+			return nil, fmt.Errorf("there is no part %q, but peers, million, dispatch, reload and proxy", name)
 		}
 		chosen = append(chosen, parts[at])
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -41,7 +42,7 @@ func (r *running) sample(kind traffic, length time.Duration) (sample, error) {
 	}
 	if kind.rate == 0 {
 		s, err := load.Saturation{
-			Target: target, Sockets: socketsInFlight, Flows: kind.flows, Queries: kind.queries, Warmup: warmup, Length: length,
+			Target: target, Sockets: cmp.Or(kind.sockets, socketsInFlight), Flows: kind.flows, Queries: kind.queries, Warmup: warmup, Length: length,
 			Begin: account(&begin), End: account(&end),
 		}.Run()
 		switch {

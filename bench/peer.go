@@ -29,6 +29,7 @@ type peer struct {
 	args    func(config string) []string
 	version func() string
 
+	behind   bool // it is the server behind the proxies, on the generator's processor
 	unpinned bool // it runs on all processors
 }
 
@@ -141,7 +142,11 @@ func start(p peer, dir string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.awaitAnswer(); err != nil {
+	at := target
+	if p.behind {
+		at = behindTarget
+	}
+	if err := r.awaitAnswer(at); err != nil {
 		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
@@ -168,6 +173,9 @@ func launch(p peer, dir string) (*running, error) {
 	}
 	defer log.Close()
 	args := append([]string{"-c", strconv.Itoa(serverCPU), p.program}, p.args(config)...)
+	if p.behind {
+		args[1] = strconv.Itoa(generatorCPU)
+	}
 	if p.unpinned {
 		args[1] = allCPUs()
 	}
@@ -179,13 +187,13 @@ func launch(p peer, dir string) (*running, error) {
 	return r, nil
 }
 
-func (r *running) awaitAnswer() error {
+func (r *running) awaitAnswer(at netip.AddrPort) error {
 	c := dns.Client{Timeout: 100 * time.Millisecond}
 	query := new(dns.Msg).SetQuestion("example.com.", dns.TypeSOA)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(startTimeout); ; <-tick.C {
-		answer, _, err := c.Exchange(query, target.String())
+		answer, _, err := c.Exchange(query, at.String())
 		if err == nil && answer.Rcode == dns.RcodeSuccess && len(answer.Answer) == 1 {
 			return nil
 		}

@@ -18,6 +18,7 @@ type traffic struct {
 	title   string
 	rate    int // queries/s; 0: as many as the server answers
 	flows   int // load.Saturation.Flows
+	sockets int // batches that are on their way; 0: socketsInFlight
 	dnsperf bool
 	queries []load.Query
 }

@@ -39,6 +39,39 @@ func (b *backend) Zones(context.Context) ([]control.ZoneStatus, error) {
 	}, nil
 }
 
+func (b *backend) Backends(context.Context) ([]control.BackendStatus, error) {
+	at := netip.MustParseAddrPort
+	return []control.BackendStatus{
+		{Name: "app", Policy: "round-robin", Check: "udp", Servers: []control.ServerStatus{
+			{Name: "a", Address: at("192.0.2.1:9000"), State: "enabled", Health: "up", Weight: 1, FileWeight: 1, Flows: 12, Begun: 3456, Sent: 98765, Received: 98760},
+			{Name: "b", Address: at("[2001:db8::2]:9000"), State: "draining", Health: "down", Why: "connection refused", Weight: 5, FileWeight: 1, Backup: true, MaxFlows: 100, Refused: 3},
+		}},
+		{Name: "spare", Policy: "hash", Check: "none"},
+	}, nil
+}
+
+func (b *backend) OrderServer(_ context.Context, req control.ServerRequest) (*control.ServerStatus, error) {
+	if req.Backend != "app" || req.Server != "a" {
+		return nil, control.Refuse("there is no server %s in backend %s", req.Server, req.Backend)
+	}
+	s := &control.ServerStatus{Name: "a", State: "enabled", Health: "up", Weight: 1, FileWeight: 1, Flows: 12}
+	if req.State != "" {
+		s.State = req.State
+	}
+	if req.Weight != nil {
+		s.Weight = *req.Weight
+	}
+	return s, nil
+}
+
+func (b *backend) Diff(context.Context) (*control.Diff, error) {
+	return &control.Diff{
+		ConfigFile: "/etc/dnsapp/dnsapp.yaml",
+		Orders:     []control.Change{{Key: "backends[app].servers[b].state", Old: "enabled", New: "draining"}},
+		Changes:    []control.Change{{Key: "workers", Old: "1", New: "2"}},
+	}, nil
+}
+
 func (b *backend) Status(ctx context.Context) (*control.Status, error) {
 	if b.status != nil {
 		return b.status(ctx)

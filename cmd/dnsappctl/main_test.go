@@ -95,6 +95,13 @@ func TestGolden(t *testing.T) {
 		{"status-epoch", &backend{}, "status --epoch 1", exit.Done},
 		{"status-active", &backend{}, "status --epoch 2", exit.Done},
 		{"status-no-epoch", &backend{}, "status --epoch 9", exit.Refused},
+		{"backend-list", &backend{}, "backend list", exit.Done},
+		{"backend-show", &backend{}, "backend show app", exit.Done},
+		{"backend-show-unknown", &backend{}, "backend show nope", exit.Refused},
+		{"server-drain", &backend{}, "server drain app a", exit.Done},
+		{"server-weight", &backend{}, "server weight app a 9", exit.Done},
+		{"server-enable-unknown", &backend{}, "server enable app z", exit.Refused},
+		{"diff", &backend{}, "diff", exit.Done},
 		{"zone-list", &backend{}, "zone list", exit.Done},
 		{"zone-show", &backend{}, "zone show example.com.", exit.Done},
 		{"zone-show-stale", &backend{}, "zone show big.example.", exit.Done},
@@ -180,7 +187,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, completion, drain, explain, reload, status, stop, top, version, watch, zone"},
+		{"", "needs a command: abort, backend, completion, diff, drain, explain, reload, server, status, stop, top, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list, reload, show"},
@@ -209,6 +216,9 @@ func TestUsage(t *testing.T) {
 		{"drain one", `"one" is not an epoch`},
 		{"drain 1 2", "accepts 1 arg(s), received 2"},
 		{"drain 1 --timeout -5s", "--timeout -5s is negative"},
+		{"server", "server needs a command: disable, drain, enable, weight"},
+		{"server drain app", "accepts 2 arg(s), received 1"},
+		{"server weight app a much", `weight "much" is not a whole number`},
 		{"stop --fast now", `unknown command "now"`},
 	} {
 		out, errs, code := ctl(t, path, strings.Fields(c.args)...)

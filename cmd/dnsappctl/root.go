@@ -62,6 +62,9 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl abort           give up the reload in progress
   dnsappctl drain EPOCH     follow the drain of a generation, or end it
   dnsappctl explain flow    which worker serves a client, and why
+  dnsappctl backend list    the servers that proxies send to
+  dnsappctl server drain    give a server no new flows
+  dnsappctl diff            where the running state differs from the file
   dnsappctl stop            finish what is under way, then exit
 
 With -o json the output is JSON for scripts: one object for a question, one
@@ -83,7 +86,7 @@ the last object on standard output:
 	root.AddCommand(
 		a.statusCommand(), a.topCommand(), a.watchCommand(),
 		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.stopCommand(),
-		a.explainCommand(), a.zoneCommand(), a.versionCommand(),
+		a.explainCommand(), a.zoneCommand(), a.backendCommand(), a.serverCommand(), a.diffCommand(), a.versionCommand(),
 	)
 	return root
 }
