@@ -78,7 +78,7 @@ type zonesOf struct {
 // minRun is how long a worker must have lived for its end not to slow down the
 // next start; the wait doubles from backoffMin to backoffMax.
 const (
-	minRun     = 5 * time.Second
+	minRun     = 500 * time.Millisecond
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
 )
