@@ -139,17 +139,24 @@ func (s *Supervisor) zoneMetrics() []metrics.Zone {
 	names, all := s.zones.Cells(maxZoneMetrics + 1)
 	list := make([]metrics.Zone, 0, len(names))
 	other := metrics.Zone{Name: otherZones, ZoneQueries: s.zoneQueries(0)}
-	for cell, name := range names {
-		if cell != 0 {
-			list = append(list, metrics.Zone{Name: name, ZoneQueries: s.zoneQueries(uint32(cell))})
-		}
-	}
-	for cell := len(names); cell < all; cell++ {
-		q := s.zoneQueries(uint32(cell))
+	add := func(cell uint32) {
+		q := s.zoneQueries(cell)
 		other.UDP += q.UDP
 		other.TCP += q.TCP
 		other.NXDomain += q.NXDomain
 		other.Truncated += q.Truncated
+	}
+	for cell, name := range names {
+		switch {
+		case cell == 0:
+		case name == "":
+			add(uint32(cell))
+		default:
+			list = append(list, metrics.Zone{Name: name, ZoneQueries: s.zoneQueries(uint32(cell))})
+		}
+	}
+	for cell := len(names); cell < all; cell++ {
+		add(uint32(cell))
 	}
 	return append(list, other)
 }

@@ -8,7 +8,7 @@ import (
 
 // Layout is the layout number of the directory region. Raise it with every
 // change of a struct below.
-const Layout = 3
+const Layout = 4
 
 // Limits of the layout.
 const (
@@ -61,7 +61,16 @@ type top struct {
 	ParkedAt    atomic.Uint64 // mono ns of the last park ack, for the reported gap
 	FirstReadAt atomic.Uint64 // mono ns of the first receive call after the last flip
 	_           [64 - 32]byte
+
+	Tallies [NumTallies]atomic.Uint64
 }
+
+// Tally numbers what a supervisor counts itself and must not fall when another one
+// takes its place. Which is what is the supervisor's.
+type Tally int
+
+// NumTallies is how many there is room for.
+const NumTallies = 24
 
 // slot is one generation.
 type slot struct {

@@ -9,7 +9,7 @@ const (
 )
 
 var (
-	_ [128]byte                                               = [unsafe.Sizeof(top{})]byte{}
+	_ [320]byte                                               = [unsafe.Sizeof(top{})]byte{}
 	_ [64]byte                                                = [unsafe.Sizeof(report{})]byte{}
 	_ [128]byte                                               = [unsafe.Sizeof(worker{})]byte{}
 	_ [128]byte                                               = [unsafe.Sizeof(lane{})]byte{}

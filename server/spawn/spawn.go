@@ -174,7 +174,8 @@ func startTime(pid int) uint64 {
 }
 
 // Wait waits without holding a thread until the process is gone, reaps it, and
-// returns how it ended. It is called once.
+// returns how it ended. Of a process that is not a child of this one the error
+// matches ErrNotChild. It is called once.
 func (p *Process) Wait() (syscall.WaitStatus, error) {
 	defer p.pidfd.Close()
 	conn, err := p.pidfd.SyscallConn()
@@ -183,7 +184,7 @@ func (p *Process) Wait() (syscall.WaitStatus, error) {
 	}
 	var status syscall.WaitStatus
 	var waitErr error
-	err = conn.Read(func(uintptr) bool {
+	err = conn.Read(func(fd uintptr) bool {
 		var got int
 		for {
 			got, waitErr = syscall.Wait4(p.PID, &status, syscall.WNOHANG, nil)
@@ -191,12 +192,26 @@ func (p *Process) Wait() (syscall.WaitStatus, error) {
 				break
 			}
 		}
+		if errors.Is(waitErr, syscall.ECHILD) && !ended(int(fd)) {
+			waitErr = nil
+			return false
+		}
 		return waitErr != nil || got == p.PID
 	})
+	if errors.Is(waitErr, syscall.ECHILD) {
+		waitErr = ErrNotChild
+	}
 	if err = errors.Join(err, waitErr); err != nil {
 		return 0, fmt.Errorf("waiting for process %d: %w", p.PID, err)
 	}
 	return status, nil
+}
+
+// ended reports whether the process behind a pidfd has ended.
+func ended(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
 }
 
 // Signal sends sig to exactly this process, never to a later one with its pid.

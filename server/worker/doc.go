@@ -12,5 +12,7 @@
 //
 // A worker never opens a configured path: it gets descriptors and the validated
 // configuration itself. It outlives its supervisor: when the control socket
-// closes it keeps serving.
+// closes it keeps serving, and waits at its door (package handover) for the next
+// supervisor, to which it tells all it has, with the descriptors. It has one
+// supervisor at a time.
 package worker

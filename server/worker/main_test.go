@@ -76,6 +76,8 @@ type world struct {
 	listeners []config.Listener
 	sockets   []SocketRef
 
+	door int // of the worker that is a process; 0: none
+
 	warnings string // what the warnings say that are expected; "": there are none
 }
 

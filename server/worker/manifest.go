@@ -51,6 +51,9 @@ type Manifest struct {
 	Servers  [][]int `json:"servers"`  // their numbers in it, by backend and server of Config
 	ICMP4    int     `json:"icmp4"`    // raw sockets that refusals leave by
 	ICMP6    int     `json:"icmp6"`
+
+	Door  int    `json:"door"`  // at which it waits for its next supervisor
+	Owner uint32 `json:"owner"` // user id of the supervisor
 }
 
 // RingRef is the region of rings from the lanes of one generation to the
@@ -122,8 +125,26 @@ func readManifest(fd int) (*Manifest, error) {
 	if m.Protocol != Protocol {
 		return nil, fmt.Errorf("reading the manifest: protocol %d, this binary speaks %d", m.Protocol, Protocol)
 	}
-	if m.Slot < 0 || m.Slot >= directory.MaxSlots || m.Index < 0 || m.Config == nil || m.Index >= m.Config.Workers {
-		return nil, fmt.Errorf("reading the manifest: worker %d of slot %d is out of range", m.Index, m.Slot)
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
 	}
 	return &m, nil
+}
+
+// check tests that m is about a worker that there can be.
+func (m *Manifest) check() error {
+	if m.Config == nil || m.Slot < 0 || m.Slot >= directory.MaxSlots || m.Index < 0 || m.Index >= m.Config.Workers {
+		return fmt.Errorf("worker %d of slot %d is out of range", m.Index, m.Slot)
+	}
+	for _, r := range m.Rings {
+		if r.Producer < 0 || r.Producer >= directory.MaxSlots || r.Consumer < 0 || r.Consumer >= directory.MaxSlots {
+			return fmt.Errorf("rings from slot %d to slot %d are out of range", r.Producer, r.Consumer)
+		}
+	}
+	for _, s := range m.Sockets {
+		if s.ID >= directory.MaxSockets || s.Listener < 0 || s.Listener >= len(m.Config.Listeners) {
+			return fmt.Errorf("socket %d of listener %d is out of range", s.ID, s.Listener)
+		}
+	}
+	return nil
 }

@@ -76,6 +76,10 @@ func NewLink(fd int) (*Link, error) {
 	return &Link{conn: u}, nil
 }
 
+// LinkOf makes a link of a connection on which an estate was received. It takes c
+// over.
+func LinkOf(c *net.UnixConn) *Link { return &Link{conn: c} }
+
 // Send sends m with descriptors, which stay the caller's.
 func (l *Link) Send(m Message, fds ...int) error {
 	b, err := json.Marshal(m)

@@ -27,7 +27,7 @@ const (
 func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 	pause := lostPauseMin
 	for {
-		m, fds, err := w.link.Receive()
+		m, fds, err := w.link.Load().Receive()
 		if err == nil {
 			err = w.carryOut(ctx, m, fds)
 		}
@@ -42,7 +42,7 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 			case <-time.After(pause):
 			}
 			pause = min(2*pause, lostPauseMax)
-			if err := w.link.Send(Message{Op: OpLost}); err != nil {
+			if err := w.say(Message{Op: OpLost}); err != nil {
 				w.log.Warn("asking the supervisor", "error", err)
 			}
 		case errors.Is(err, errQuit):
@@ -50,10 +50,14 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 			return
 		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, unix.ECONNRESET):
 			w.log.Warn("the supervisor is gone: serving on without it")
-			return
+			if !w.nextSupervisor(ctx) {
+				return
+			}
 		default:
 			w.log.Error("the control socket fails: serving on without the supervisor", "error", err)
-			return
+			if !w.nextSupervisor(ctx) {
+				return
+			}
 		}
 	}
 }
@@ -200,7 +204,7 @@ func (w *Worker) reportDrain(ctx context.Context) {
 			}
 		}
 		w.view.SetReport(r)
-		if err := w.link.Send(Message{Op: OpReport}); err != nil {
+		if err := w.say(Message{Op: OpReport}); err != nil {
 			w.log.Debug("drain report", "error", err)
 		}
 		if r.Flows > 0 {

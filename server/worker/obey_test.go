@@ -40,7 +40,7 @@ func (g *generation) obey() *obeying {
 	here, there := links(g.w.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &obeying{generation: g, o: g.workers[0], link: here, done: make(chan error, 1), end: cancel}
-	s.o.link = there
+	s.o.link.Store(there)
 	go func() { s.done <- s.o.run(ctx) }()
 	g.w.t.Cleanup(func() {
 		cancel()
@@ -85,7 +85,9 @@ func (s *obeying) obeyed() {
 	before := s.o.rings.inboxes.Load()
 	s.epochs++
 	s.tell(Message{Op: OpWindow, Producer: 3, Epoch: 1000 + s.epochs}, s.window(rings)...)
-	until(s.w.t, "the worker obeys", func() bool { return s.o.rings.inboxes.Load() != before })
+	until(s.w.t, "the worker obeys", func() bool {
+		return s.o.rings.inboxes.Load() != before && s.o.peers.has(3, 1000+s.epochs)
+	})
 }
 
 // ringRegion returns a region of rings.

@@ -89,6 +89,9 @@ func (w *world) start(t *testing.T, change func(m *Manifest)) *process {
 	if err := w.dir.Open(0, m.Epoch, w.workers, w.lanes, ids); err != nil {
 		t.Fatal(err)
 	}
+	if w.door > 0 {
+		m.Door = add(w.door)
+	}
 	change(m)
 	manifest, err := m.Encode()
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/grace"
+	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
@@ -40,7 +41,8 @@ type Worker struct {
 	slot  int
 	index int
 
-	link      *Link
+	link      atomic.Pointer[Link]
+	door      *handover.Listener // nil: nobody can have this worker after its supervisor
 	dir       *directory.Directory
 	view      directory.WorkerView
 	table     *table.Table
@@ -98,7 +100,12 @@ func newWorker(m *Manifest, log *slog.Logger) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.link = link
+	w.link.Store(link)
+	if m.Door != 0 {
+		if w.door, err = handover.Stand(m.Door); err != nil {
+			return nil, err
+		}
+	}
 	r, err := shm.Map(m.Directory)
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
@@ -384,7 +391,7 @@ func (w *Worker) run(ctx context.Context) error {
 	}
 	hold.At("ready")
 	w.view.SetReady(w.epoch, os.Getpid())
-	if err := w.link.Send(Message{Op: OpReady}); err != nil {
+	if err := w.say(Message{Op: OpReady}); err != nil {
 		w.log.Warn("the supervisor is gone", "error", err)
 	}
 	var err error

@@ -22,6 +22,8 @@ type zoneKeeper struct {
 	log     *slog.Logger
 	view    *catalog.View
 	set     *zone.Set
+	list    *shm.Region // the catalog of set
+	version uint64      // of that
 	counts  *counters.Zones
 	engines []*auth.Engine
 	users   *grace.Domain // the lanes, and whoever answers for streams
@@ -42,25 +44,18 @@ func newZoneKeeper(m *Manifest, users *grace.Domain, log *slog.Logger) (*zoneKee
 	if k.counts, err = counters.AttachZones(r); err != nil {
 		return nil, err
 	}
-	c, err := readCatalog(m.Catalog)
-	if err != nil {
-		return nil, err
-	}
-	if k.set, _, err = k.view.Switch(c); err != nil {
+	if k.set, _, err = k.open(m.Catalog); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// readCatalog reads the catalog behind fd and closes it.
-func readCatalog(fd int) (*catalog.Catalog, error) {
-	r, err := shm.MapReadOnly(fd)
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("catalog: %w", err)
+// lists returns the descriptors of the present catalog and of its regions.
+func (k *zoneKeeper) lists() (fd int, regions []ZoneRef) {
+	for id, fd := range k.view.Regions() {
+		regions = append(regions, ZoneRef{ID: id, FD: fd})
 	}
-	defer r.Close()
-	return catalog.Read(r)
+	return k.list.Fd(), regions
 }
 
 // serve makes an engine answer from the zones, now and from now on.
@@ -107,12 +102,26 @@ func (k *zoneKeeper) swap(ctx context.Context, fd int) error {
 	return nil
 }
 
+// open makes a set of the zones of the catalog behind fd, which is taken over.
 func (k *zoneKeeper) open(fd int) (*zone.Set, []*shm.Region, error) {
-	c, err := readCatalog(fd)
+	r, err := shm.MapReadOnly(fd)
 	if err != nil {
-		return nil, nil, err
+		_ = unix.Close(fd)
+		return nil, nil, fmt.Errorf("catalog: %w", err)
 	}
-	return k.view.Switch(c)
+	c, err := catalog.Read(r)
+	if err != nil {
+		return nil, nil, errors.Join(err, r.Close())
+	}
+	set, unused, err := k.view.Switch(c)
+	if err != nil {
+		return nil, nil, errors.Join(err, r.Close())
+	}
+	if k.list != nil {
+		k.close([]*shm.Region{k.list})
+	}
+	k.list, k.version = r, c.Version
+	return set, unused, nil
 }
 
 func (k *zoneKeeper) close(regions []*shm.Region) {
@@ -137,7 +146,7 @@ func (w *Worker) takeZones(ctx context.Context, version uint64, fds []int) {
 		said.Error = err.Error()
 		said.Error = said.Error[:min(len(said.Error), maxMessage/2)]
 	}
-	if err := w.link.Send(said); err != nil {
+	if err := w.say(said); err != nil {
 		w.log.Debug("answering the supervisor", "error", err)
 	}
 }

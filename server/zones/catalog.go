@@ -3,6 +3,8 @@ package zones
 import (
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dnsapp/dnsapp/server/dns/zone/catalog"
 	"github.com/dnsapp/dnsapp/server/shm"
 )
@@ -16,8 +18,9 @@ type Catalog struct {
 	Records int   // in all zones
 	Bytes   int64 // of all images
 
-	mem   *shm.Region
-	users int // guarded by Store.mu
+	mem     *shm.Region
+	users   int  // guarded by Store.mu
+	adopted bool // its regions are its own
 }
 
 // Region is a region of zones. It is valid as long as the Catalog is used.
@@ -102,6 +105,13 @@ func (s *Store) Release(c *Catalog) {
 	}
 	for _, z := range c.Zones {
 		s.release(z)
+	}
+	if c.adopted {
+		for _, r := range c.Regions {
+			if err := unix.Close(r.FD); err != nil {
+				s.log.Error("closing a zone region", "region", r.ID, "error", err)
+			}
+		}
 	}
 	if err := c.mem.Close(); err != nil {
 		s.log.Error("closing a catalog", "version", c.Version, "error", err)

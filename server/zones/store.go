@@ -102,8 +102,21 @@ func (s *Store) cellOf(name string) uint32 {
 	return c
 }
 
+// reserve gives a zone the cell that it had under another supervisor. Store.mu is
+// held.
+func (s *Store) reserve(cell uint32, name string) {
+	if _, ok := s.cells[name]; ok || cell >= counters.MaxZones {
+		return
+	}
+	for uint32(len(s.names)) <= cell {
+		s.names = append(s.names, "")
+	}
+	s.cells[name], s.names[cell] = cell, name
+}
+
 // Cells returns the number of cells, and the names of the zones that have the
-// first ones, limit at most; cell 0 has none. The list must not be written to.
+// first ones, limit at most; cell 0 has none, nor has that of a zone that an earlier
+// supervisor has ceased to serve. The list must not be written to.
 func (s *Store) Cells(limit int) (names []string, all int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

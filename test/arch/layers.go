@@ -45,6 +45,7 @@ var layers = map[string]layer{
 	"server/directory":    mechanism,
 	"server/exit":         mechanism,
 	"server/grace":        mechanism,
+	"server/handover":     mechanism,
 	"server/mono":         mechanism,
 	"server/querylog":     mechanism,
 	"server/shm":          mechanism,

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"iter"
 
 	"golang.org/x/sys/unix"
 
@@ -75,6 +76,18 @@ func (v *View) Prune() []*shm.Region {
 		}
 	}
 	return unused
+}
+
+// Regions iterates over the ids and descriptors of the regions that the present
+// catalog lists. The descriptors stay the view's.
+func (v *View) Regions() iter.Seq2[uint64, int] {
+	return func(yield func(uint64, int) bool) {
+		for _, id := range v.present.Regions {
+			if r := v.regions[id]; r != nil && !yield(id, r.Fd()) {
+				return
+			}
+		}
+	}
 }
 
 // open opens the image at p.
