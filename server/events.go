@@ -75,6 +75,8 @@ func (s *Supervisor) describeEvent(e reload.Event) (happening, bool) {
 		return happening{kind: control.KindRequest, text: fmt.Sprintf("the drain of epoch %d is to end", e.Epoch)}, true
 	case reload.StopRequested:
 		return happening{kind: control.KindRequest, text: fmt.Sprintf("a stop is wanted (%v)", e.Kind)}, true
+	case reload.Adopted:
+		return happening{kind: control.KindMachine, text: fmt.Sprintf("what another supervisor has left is adopted; epoch %d owns the wire", e.Owner)}, true
 	case reload.WorkerReady:
 		return happening{kind: control.KindWorker, gen: e.Gen, worker: &e.Worker, text: "is ready"}, true
 	case reload.WorkerExited:

@@ -41,7 +41,7 @@ func TestEverythingIsDescribed(t *testing.T) {
 	s := new(Supervisor)
 	described := map[string]bool{}
 	for _, e := range []reload.Event{
-		reload.ReloadRequested{}, reload.AbortRequested{}, reload.DrainNowRequested{}, reload.StopRequested{},
+		reload.ReloadRequested{}, reload.AbortRequested{}, reload.DrainNowRequested{}, reload.StopRequested{}, reload.Adopted{},
 		reload.WorkerReady{}, reload.WorkerExited{}, reload.WorkersLost{}, reload.ProcessesGone{}, reload.Prepared{}, reload.PrepareFailed{},
 		reload.LanesAnswered{}, reload.Unanswered{}, reload.Fenced{}, reload.LanesParked{}, reload.ParkLapsed{},
 		reload.Flipped{}, reload.FlipLost{}, reload.Drained{}, reload.RingsReleased{}, reload.TimerFired{},

@@ -30,12 +30,16 @@
 // from its generation: then nobody joins the readers before the outcome is
 // known, and an abort brings it back.
 //
+// The machine need not survive: Adopted begins another one from what the directory
+// says of each generation, with every order and timer of the first forgotten.
+//
 // # Tests
 //
 // The walks visit every state that the machine, the owner word, the lanes and
 // the processes can get into together, each with some of this: two workers a
 // generation, three generations, faults at any time, listeners that some
-// generations lack (with -soak more of it at once, and four generations). What
+// generations lack, a supervisor that is killed before or after any effect (with
+// -soak more of it at once, and four generations). What
 // they have seen of the machine is drawn in machine.mmd. Random runs have all of
 // it. The transcripts in testdata show each path, event by event.
 package reload

@@ -33,6 +33,13 @@ type (
 	StopRequested struct{ Kind StopKind }
 )
 
+// Adopted: the workers of a supervisor that is gone belong to this one. It comes
+// before every other event, or not at all.
+type Adopted struct {
+	Owner uint32 // epoch in the owner word, whose generation is there
+	Found [MaxSlots]Found
+}
+
 // What happens to worker processes.
 type (
 	// WorkerReady: the worker wrote its READY word, after SpawnWorkers or
@@ -131,6 +138,7 @@ func (ReloadRequested) event()   {}
 func (AbortRequested) event()    {}
 func (DrainNowRequested) event() {}
 func (StopRequested) event()     {}
+func (Adopted) event()           {}
 func (WorkerReady) event()       {}
 func (WorkerExited) event()      {}
 func (WorkersLost) event()       {}

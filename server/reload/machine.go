@@ -33,6 +33,8 @@ func (m *machine) handle(e Event) bool {
 		return m.drainNowRequested(e)
 	case StopRequested:
 		return m.stopRequested(e)
+	case Adopted:
+		return m.adopt(e)
 	case WorkerReady:
 		return m.workerReady(e)
 	case WorkerExited:

@@ -16,6 +16,7 @@ type move struct {
 	// do, if any, changes the world; then the events are fed to the machine.
 	do     func(*world)
 	events []Event
+	cut    int // of the effects of the first event: the supervisor is killed before it; 0: it is not
 }
 
 // class orders moves by how much they help: a run that always takes a move of
@@ -57,7 +58,13 @@ func (md *model) moves(w *world) []move {
 	if w.owner.park && w.someLaneParked() && !md.brisk {
 		add(hinders, "a lane takes the wire back", func(w *world) { w.owner.park = false })
 	}
+	if w.orphan {
+		return append(orphanMoves(list), md.adoption(w))
+	}
 	md.requests(w, add)
+	if w.kills > 0 && w.m.Phase != PhaseDown {
+		list = append(list, w.killMoves(list)...)
+	}
 	return list
 }
 
@@ -71,6 +78,9 @@ func (mv move) String() string {
 	}
 	for _, e := range mv.events {
 		s += fmt.Sprintf("; %T%+v", e, e)
+	}
+	if mv.cut > 0 {
+		s += fmt.Sprintf("; the supervisor is killed before effect %d of it", mv.cut)
 	}
 	return s
 }
@@ -325,6 +335,12 @@ func (md *model) apply(w *world, mv move) (changed bool, err error) {
 	before := w.m
 	if mv.do != nil {
 		mv.do(w)
+	}
+	if mv.cut > 0 {
+		if err := md.feedCut(w, mv.events[0], mv.cut); err != nil {
+			return true, err
+		}
+		mv.events = nil
 	}
 	for _, e := range mv.events {
 		if err := md.feed(w, e); err != nil {

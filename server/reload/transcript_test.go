@@ -213,6 +213,8 @@ func (tr *transcript) state() {
 func (tr *transcript) event(t *testing.T, d *datadriven.TestData) Event {
 	a := arguments{t: t, d: d}
 	switch d.Cmd {
+	case "adopted":
+		return adoptedEvent(t, d)
 	case "reload":
 		e := ReloadRequested{ID: a.number("id")}
 		if a.text("mode") == "restart" {
@@ -335,4 +337,31 @@ func (a arguments) timer() Timer {
 	}
 	a.d.Fatalf(a.t, "unknown timer %q", a.text("name"))
 	return 0
+}
+
+// adoptedEvent reads the generations of Adopted: found=SLOT/EPOCH/MARK/WINDOW/WORKERS/UP,
+// where MARK is a state of the directory or left, WINDOW is w or -, and UP a bit set.
+func adoptedEvent(t *testing.T, d *datadriven.TestData) Event {
+	marks := map[string]directory.State{"left": directory.Left}
+	for m := directory.Free; m < directory.Left; m++ {
+		marks[m.String()] = m
+	}
+	var e Adopted
+	d.ScanArgs(t, "owner", &e.Owner)
+	for _, a := range d.CmdArgs {
+		if a.Key != "found" {
+			continue
+		}
+		for _, v := range a.Vals {
+			var slot int
+			var mark, window string
+			var f Found
+			if _, err := fmt.Sscan(strings.ReplaceAll(v, "/", " "), &slot, &f.Epoch, &mark, &window, &f.Workers, &f.Up); err != nil {
+				d.Fatalf(t, "%q: %v", v, err)
+			}
+			f.Mark, f.Window = marks[mark], window == "w"
+			e.Found[slot] = f
+		}
+	}
+	return e
 }

@@ -28,7 +28,7 @@ func (w *world) key() (k worldKey) {
 // this many faults, breadth first, and returns how many there are. The error
 // for a broken invariant tells a shortest path to it.
 func (md *model) walk(faults uint8, visit func(*world) error) (int, error) {
-	start := world{faults: faults}
+	start := world{faults: faults, kills: md.kills}
 	t := trail{md: md, start: start, nodes: []node{{parent: -1}}}
 	seen := map[worldKey]struct{}{start.key(): {}}
 	level, first := []world{start}, 0 // first: index of level[0] in the trail
@@ -212,6 +212,10 @@ var walks = map[string]struct {
 	"generations":  {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true}},
 	"overlap":      {model: model{modes: []Mode{Graceful}, crew: 1, gens: 4, calm: true, brisk: true}, long: true},
 	"listeners":    {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, removes: true}},
+	"supervisor":   {model: model{modes: []Mode{Graceful}, crew: 1, gens: 2, kills: 2}},
+	"orphans":      {model: model{modes: []Mode{Graceful}, crew: 1, gens: 2, kills: 1}, faults: 1},
+	"its overlap":  {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, kills: 1}},
+	"its removals": {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true, brisk: true, removes: true, kills: 1}, long: true},
 	"restart":      {model: model{modes: []Mode{Graceful, Restart}, crew: 1, gens: 2, defects: defects{blind: true}}, faults: 1},
 	"more faults":  {model: model{modes: []Mode{Graceful}, crew: 2, gens: 2}, faults: 2, long: true},
 	"three, fault": {model: model{modes: []Mode{Graceful}, crew: 1, gens: 3, calm: true}, faults: 1, long: true},

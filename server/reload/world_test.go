@@ -20,6 +20,8 @@ type world struct {
 	timers [MaxSlots]timerSet
 	stop   timerSet // TimerStop and TimerStopFast
 	faults uint8    // deaths and stops by themselves that may still happen
+	kills  uint8    // deaths of the supervisor that may still happen
+	orphan bool     // no supervisor is there
 	exited bool
 }
 
@@ -51,6 +53,7 @@ type gen struct {
 	own       bool // reads sockets of its own until it owns the wire (mode restart)
 	owned     bool // has owned the wire
 	drains    bool // has been asked to drain
+	stops     bool // has been asked to for good, as the owner of the wire
 	signalled bool
 	committed bool
 	released  bool
@@ -139,6 +142,7 @@ type model struct {
 	gens     int       // live at once, 2 .. MaxSlots: with as many there is no memory for another
 	calm     bool      // nobody asks for anything but reloads
 	brisk    bool      // processes start and end in one move, and no reload fails
+	kills    uint8     // deaths of the supervisor
 	removes  bool      // some generations lack a listener that others have
 	defects  defects
 	// edge is told of every transition and the event that caused it.
@@ -366,7 +370,7 @@ func (md *model) carryOutFor(w *world, e Effect) error {
 		if w.m.Stop == NotStopping && (owns || !w.gens[w.m.Active.Slot].committed) {
 			return errors.New("it owns the wire, or its successor is not committed")
 		}
-		g.drains = true
+		g.drains, g.stops = true, owns
 		return w.begin(op{order: e.Order, kind: opDrain, slot: e.Gen.Slot})
 	case Resume:
 		if !owns {
