@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -158,4 +159,72 @@ func keptCapabilities(cfg *config.Config) []uintptr {
 		}
 	}
 	return nil
+}
+
+// clearFlows forgets the flows that worker i, whose process is gone, had to servers.
+func (s *Supervisor) clearFlows(g *generation, i int) {
+	for lane := range g.cfg.Lanes {
+		s.backends.region.Row(int(g.Slot), i*g.cfg.Lanes+lane).Clear()
+	}
+}
+
+// adoptRegion takes what is known of servers from another supervisor. The descriptor
+// is taken over.
+func (b *backends) adoptRegion(fd int) error {
+	r, err := mapOwned(fd)
+	if err != nil {
+		return fmt.Errorf("servers of backends: %w", err)
+	}
+	region, err := backend.Attach(r)
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	err = b.shared.Close()
+	b.shared, b.region = r, region
+	return err
+}
+
+// adopt takes over the numbers that the servers of cfg have. What their file said is
+// known by that, so that an order of an operator stays.
+func (b *backends) adopt(cfg *config.Config, all serverNumbers) error {
+	if len(all) != len(cfg.Backends) {
+		return fmt.Errorf("numbers of %d backends, and there are %d", len(all), len(cfg.Backends))
+	}
+	for i, ids := range all {
+		c := &cfg.Backends[i]
+		if len(ids) != len(c.Servers) {
+			return fmt.Errorf("backend %s: %d numbers for %d servers", c.Name, len(ids), len(c.Servers))
+		}
+		for j, id := range ids {
+			key := serverKey{c.Name, c.Servers[j].Name, c.Servers[j].Address}
+			k := b.byKey[key]
+			if id < 0 || id >= backend.MaxServers || k != nil && k.id != id || k == nil && b.taken[id] {
+				return fmt.Errorf("backend %s: server %s cannot have the number %d", c.Name, key.name, id)
+			}
+		}
+	}
+	for i, ids := range all {
+		c := &cfg.Backends[i]
+		for j, id := range ids {
+			key := serverKey{c.Name, c.Servers[j].Name, c.Servers[j].Address}
+			k := b.byKey[key]
+			if k == nil {
+				k = &knownServer{id: id, file: c.Servers[j]}
+				b.byKey[key], b.taken[id] = k, true
+			}
+			k.users++
+		}
+	}
+	b.prepare(cfg)
+	return nil
+}
+
+// close closes what this process has of it.
+func (b *backends) close() error {
+	for _, fd := range []int{b.icmp4, b.icmp6} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	return b.shared.Close()
 }

@@ -11,4 +11,9 @@
 //	                          +------------- watchers <----------------+
 //
 // The state machine in package reload decides; this package carries out.
+//
+// One supervisor at a time coordinates an instance. The next one adopts what it
+// finds (adopt.go, inherit.go): what a supervisor that has died has left, or what
+// one that lives lets go of (give.go, take.go). Serve is a process over all the
+// times in which it has the instance, and those in which it stands by.
 package server

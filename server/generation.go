@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/spawn"
@@ -58,6 +60,7 @@ type process struct {
 	proc     *spawn.Process // nil while none lives
 	link     *worker.Link   // nil while none lives
 	started  time.Time
+	ready    bool // the machine was told that it is
 	respawns int
 	failures int         // starts in a row that did not last
 	retry    *time.Timer // pending respawn
@@ -117,9 +120,16 @@ func (s *Supervisor) spawnWorker(g *generation, i int) {
 		s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: err.Error()})
 		return
 	}
-	p.proc, p.link, p.started = proc, link, time.Now()
+	p.proc, p.link, p.started, p.ready = proc, link, time.Now(), false
 	p.zones = zonesOf{has: g.catalog} // by its manifest
 	s.dir.Worker(int(g.Slot), i).SetProcess(proc.PID, proc.Start)
+	s.attend(g, i)
+}
+
+// attend listens to worker i, which lives, and waits for its end.
+func (s *Supervisor) attend(g *generation, i int) {
+	p := g.workers[i]
+	proc, link := p.proc, p.link
 	go s.listenTo(g, i, proc, link)
 	go func() {
 		status, err := proc.Wait()
@@ -143,7 +153,15 @@ func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, 
 		return nil, nil, err
 	}
 	defer unix.Close(pair[1])
+	door, err := handover.Open(s.dirPath(), handover.WorkerDoor(g.Epoch, i))
+	if err != nil {
+		link.Close()
+		return nil, nil, err
+	}
+	defer unix.Close(door)
 	m, files := s.manifest(g, i)
+	files = append(files, door)
+	m.Door, m.Owner = worker.FirstFD+len(files)-1, uint32(os.Geteuid())
 	mfd, err := m.Encode()
 	if err != nil {
 		link.Close()
@@ -235,7 +253,7 @@ func (s *Supervisor) listenTo(g *generation, i int, proc *spawn.Process, link *w
 
 func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m worker.Message) {
 	p := g.workers[i]
-	if p.proc != proc { // of a process that has ended since
+	if s.away || p.proc != proc { // of a process that has ended since
 		return
 	}
 	switch m.Op {
@@ -245,6 +263,10 @@ func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m wor
 			return
 		}
 		p.wanted = false
+		if p.ready { // it says so again to another supervisor
+			return
+		}
+		p.ready = true
 		s.feed(reload.WorkerReady{Gen: g.Generation, Worker: i})
 	case worker.OpReport:
 		s.checkDrained(g)
@@ -260,13 +282,14 @@ func (s *Supervisor) workerSaid(g *generation, i int, proc *spawn.Process, m wor
 
 // workerExited runs when pidfd says that the process is gone.
 func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, reason string) {
+	if s.away { // it was reaped, and that is all
+		return
+	}
 	p := g.workers[i]
 	p.link.Close()
-	p.proc, p.link = nil, nil
+	p.proc, p.link, p.ready = nil, nil, false
 	s.dir.Worker(int(g.Slot), i).SetGone()
-	for lane := range g.cfg.Lanes { // its flows are gone with it
-		s.backends.region.Row(int(g.Slot), i*g.cfg.Lanes+lane).Clear()
-	}
+	s.clearFlows(g, i)
 	s.closeConnections(g, i)
 	s.orphan(g, i)
 	s.wakeAll()
@@ -450,6 +473,11 @@ func (s *Supervisor) discard(g *generation) {
 		}
 	}
 	closeRegion(g.region)
+	for i := range g.workers {
+		if err := handover.Remove(s.dirPath(), handover.WorkerDoor(g.Epoch, i)); err != nil {
+			s.log.Warn("removing a door", "error", err)
+		}
+	}
 	for _, fd := range g.wakes {
 		unix.Close(fd)
 	}

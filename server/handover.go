@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
@@ -62,10 +63,14 @@ func (s *Supervisor) sendWindow(o *generation, p *process, next *generation) {
 	}
 }
 
-// sayAgain tells a worker that has lost a message all that it was told since its
-// start and still has to know.
+// sayAgain has a worker that has lost a message know all the same.
 func (s *Supervisor) sayAgain(g *generation, p *process) {
 	s.log.Warn("a worker has lost a message: everything is said again", "epoch", g.Epoch, "worker", p.index)
+	s.tellAll(g, p)
+}
+
+// tellAll tells a worker all that it was told since its start and still has to know.
+func (s *Supervisor) tellAll(g *generation, p *process) {
 	send := func(m worker.Message) {
 		if err := p.link.Send(m); err != nil {
 			s.log.Error("telling a worker again", "epoch", g.Epoch, "worker", p.index, "op", m.Op, "error", err)
@@ -149,27 +154,37 @@ func (s *Supervisor) watch(order uint32, interval time.Duration, look func() rel
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.watches[order] = cancel
+	s.jobs.Add(1) // what it looks at is unmapped when no job is left
 	go func() {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.done:
-				return
-			case <-tick.C:
-			}
-			if e := look(); e != nil {
-				s.post(func() {
-					delete(s.watches, order)
-					cancel()
-					s.feed(e)
-				})
-				return
-			}
+		e := s.lookUntil(ctx, interval, look)
+		s.jobs.Done() // before it waits for the loop, whose end waits for jobs
+		if e != nil {
+			s.post(func() {
+				delete(s.watches, order)
+				cancel()
+				s.feed(e)
+			})
 		}
 	}()
+}
+
+// lookUntil calls look every interval until it returns an event, ctx ends, or the
+// supervisor does: then it returns nil.
+func (s *Supervisor) lookUntil(ctx context.Context, interval time.Duration, look func() reload.Event) reload.Event {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.done:
+			return nil
+		case <-tick.C:
+		}
+		if e := look(); e != nil {
+			return e
+		}
+	}
 }
 
 // poll is watch with its looks in the loop, for what the loop may take away
@@ -536,9 +551,21 @@ func (s *Supervisor) stopTimer(f reload.StopTimer) {
 // handleSignal translates the signals of design section 8.
 func (s *Supervisor) handleSignal(sig interface{ String() string }) {
 	s.log.Info("signal", "signal", sig.String())
+	if s.away {
+		s.passOn(sig)
+		return
+	}
 	switch sig {
 	case unix.SIGHUP:
+		if s.standby != nil {
+			s.log.Error("reload refused", "reason", s.standby.refusal("a reload"))
+			break
+		}
 		s.requestReload()
+	case unix.SIGUSR2:
+		s.upgradeBySignal(control.UpgradeStart)
+	case unix.SIGWINCH:
+		s.upgradeBySignal(control.UpgradeDrainOld)
 	case unix.SIGQUIT:
 		s.feed(reload.StopRequested{Kind: reload.StopGraceful})
 	case unix.SIGTERM:

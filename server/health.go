@@ -65,7 +65,7 @@ func (s *Supervisor) startCheck(key serverKey, h config.Health) {
 // checked takes over what a check has found.
 func (s *Supervisor) checked(c *checking, err error) {
 	k := s.backends.byKey[c.key]
-	if k == nil || s.backends.checks[c.key] != c { // it was stopped meanwhile
+	if s.away || k == nil || s.backends.checks[c.key] != c { // it was stopped meanwhile
 		return
 	}
 	server := s.backends.region.Server(k.id)

@@ -41,7 +41,7 @@ func (s *Supervisor) writePIDFile() {
 
 // removePIDFile removes the pid file, unless another instance has replaced it.
 func (s *Supervisor) removePIDFile() {
-	if s.pidFile == "" {
+	if s.pidFile == "" || s.away {
 		return
 	}
 	b, err := os.ReadFile(s.pidFile)

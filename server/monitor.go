@@ -31,6 +31,9 @@ type suspect struct {
 // monitor looks at the workers, now and then, until the supervisor ends. Within
 // the loop.
 func (s *Supervisor) monitor() {
+	if s.away {
+		return
+	}
 	s.standIn()
 	owed := s.lookAtWorkers()
 	next := monitorIdle

@@ -60,6 +60,11 @@ func (n *notifier) reloading(status string) {
 	n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000), status)
 }
 
+// main tells that another process is the service from now on.
+func (n *notifier) main(pid int, status string) {
+	n.tell(fmt.Sprintf("MAINPID=%d", pid), status)
+}
+
 // stopping tells that the service ends.
 func (n *notifier) stopping(status string) { n.tell("STOPPING=1", status) }
 

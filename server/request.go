@@ -309,6 +309,8 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 	if r.id == bootRequest {
 		if p.OK {
 			s.log.Info("serving", "epoch", p.ToEpoch, "elapsed", p.Elapsed.Duration().Round(time.Microsecond))
+		} else if s.state.Active.Epoch != 0 {
+			s.log.Error("what was adopted serves on: the configuration could not be loaded", "epoch", s.state.Active.Epoch, "reason", p.Reason)
 		}
 		return
 	}
@@ -332,8 +334,18 @@ func (r *request) finish(s *Supervisor, f reload.Report) {
 // Reload implements control.Backend.
 func (s *Supervisor) Reload(ctx context.Context, opts control.ReloadOptions, emit func(control.Event)) (*control.ReloadReport, error) {
 	var r *request
-	if err := s.ask(ctx, func() { r = s.requestReload() }); err != nil {
+	var refused error
+	if err := s.ask(ctx, func() {
+		if s.standby != nil {
+			refused = s.standby.refusal("a reload")
+			return
+		}
+		r = s.requestReload()
+	}); err != nil {
 		return nil, err
+	}
+	if refused != nil {
+		return nil, refused
 	}
 	committed := r.committed
 	if opts.Wait != control.WaitCommit {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -16,11 +17,14 @@ import (
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/exit"
+	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/spawn"
+	"github.com/dnsapp/dnsapp/server/worker"
 	"github.com/dnsapp/dnsapp/server/zones"
 	"github.com/dnsapp/dnsapp/udpflow/flow"
 )
@@ -86,7 +90,15 @@ type Supervisor struct {
 	stopWaiters []*stopWaiter
 	journal     journal
 	orders      orders
-	pidFile     string // written; "": none
+	pidFile     string  // written; "": none
+	taking      *taking // what this supervisor began with; nil: nothing
+	door        *handover.Listener
+	upgrade     *upgrade        // under way; nil: none
+	standby     *standby        // that has given the instance to this one; nil: none
+	away        bool            // another supervisor has the instance
+	kept        []*generation   // what this one had, when it is away
+	leaving     chan *departure // takes how this process goes on
+	departed    *departure      // valid when Run has returned; nil: the instance has ended
 	manager     *notifier
 	patience    *time.Timer // asks the manager for more time; nil: it waits for nothing
 
@@ -99,6 +111,13 @@ type Options struct {
 	Version control.Version
 	Log     *slog.Logger
 	Ready   func() // called once, when the first generation serves; may be nil
+	Fresh   bool   // end the workers of an earlier supervisor instead of adopting them
+	// TakeOver is the control socket of the supervisor to take over from; "": none.
+	TakeOver string
+
+	from    *net.UnixConn    // to take over from again; nil: nobody
+	lock    *os.File         // of the control directory, if this process has it; then it had the instance before
+	estates []*worker.Estate // what it had
 }
 
 // bootRequest is the id of the request for the first generation; reloads count
@@ -114,7 +133,8 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 	s := &Supervisor{
 		log: o.Log, options: o, path: cfg.File, env: workerEnv(), started: time.Now(),
 		inbox: make(chan func(), inboxSize), done: make(chan struct{}), exit: make(chan int, 1), exited: make(chan struct{}),
-		cfg: cfg, sockets: newSockets(), secret: flow.NewSecret(),
+		leaving: make(chan *departure, 1),
+		cfg:     cfg, sockets: newSockets(), secret: flow.NewSecret(),
 		timers: make(map[reload.StartTimer]*time.Timer), watches: make(map[uint32]context.CancelFunc),
 		preparing: make(map[uint32]*preparation), requests: make(map[uint64]*request),
 		outcomes: make(map[control.Outcome]uint64), refusals: make(map[metrics.Refusal]uint64),
@@ -182,9 +202,18 @@ func (s *Supervisor) post(f func()) {
 // ask has the loop call f, and waits until it has.
 func (s *Supervisor) ask(ctx context.Context, f func()) error {
 	called := make(chan struct{})
-	s.post(func() { f(); close(called) })
+	away := false
+	s.post(func() {
+		if away = s.away; !away {
+			f()
+		}
+		close(called)
+	})
 	select {
 	case <-called:
+		if away {
+			return control.Refuse("another supervisor has taken over: ask again")
+		}
 		return nil
 	case <-s.done:
 		return errors.New("dnsapp has stopped")
@@ -199,6 +228,9 @@ func (s *Supervisor) feed(e reload.Event) { s.events = append(s.events, e) }
 
 // step feeds the waiting events, one at a time.
 func (s *Supervisor) step() {
+	if s.away {
+		s.events = nil
+	}
 	for len(s.events) > 0 {
 		e := s.events[0]
 		s.events = s.events[1:]
@@ -248,22 +280,36 @@ func holdAt(when string, effects []reload.Effect) {
 // those of the process; see Signals.
 func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 	defer close(s.done)
-	if err := s.open(); err != nil {
-		s.close()
-		return 1, err
+	err := s.open()
+	if err == nil {
+		err = s.adopt()
 	}
+	if err != nil {
+		s.giveUp(err)
+		s.close()
+		return exit.Of(err), err
+	}
+	s.dir.SetCoordinator(spawn.Self())
+	s.taken(s.taking)
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
 	s.monitor()
 	s.busy(true)
 	boot := s.follow(bootRequest)
-	s.feed(reload.ReloadRequested{ID: boot.id})
+	s.feed(s.reloadEvent(boot.id))
+	go s.reportTo(s.taking, boot)
 	for {
 		s.step()
+		s.keepTallies()
+		s.letGoWhenQuiet()
 		select {
 		case f := <-s.inbox:
 			f()
 		case sig := <-signals:
 			s.handleSignal(sig)
+		case d := <-s.leaving:
+			s.departed = d
+			s.depart()
+			return d.code, d.err
 		case code := <-s.exit:
 			var err error
 			if code != 0 {
@@ -281,7 +327,7 @@ func (s *Supervisor) open() error {
 	if err := s.ensureFiles(s.cfg); err != nil {
 		return err
 	}
-	if err := s.control.Listen(s.cfg.Control); err != nil {
+	if err := s.holdDirectory(); err != nil {
 		return err
 	}
 	go func() {
@@ -313,7 +359,18 @@ func (s *Supervisor) close() {
 	}
 	s.endJobs()
 	s.jobs.Wait()
-	// The loop still answers while the last requests end.
+	s.endOthers(ctx)
+	s.closeDoor()
+	s.endControl(ctx)
+	s.removePIDFile()
+	s.busy(false)
+	s.manager.close()
+	s.log.Info("dnsapp has stopped")
+}
+
+// endControl closes the control socket. The loop still answers while the last
+// requests end.
+func (s *Supervisor) endControl(ctx context.Context) {
 	served := make(chan error, 1)
 	go func() { served <- s.control.Shutdown(ctx) }()
 	for {
@@ -326,12 +383,8 @@ func (s *Supervisor) close() {
 				s.log.Debug("closing the control socket", "error", err)
 			}
 		}
-		break
+		return
 	}
-	s.removePIDFile()
-	s.busy(false)
-	s.manager.close()
-	s.log.Info("dnsapp has stopped")
 }
 
 // wakeAll hastens every lane of every generation.

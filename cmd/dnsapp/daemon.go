@@ -24,8 +24,9 @@ const readyFD = 3
 const endTimeout = 5 * time.Second
 
 // daemonize starts this program again as a daemon, and waits until that serves.
-// Its error has the exit code of the daemon if that has ended instead.
-func daemonize(ctx context.Context, path string, timeout time.Duration) error {
+// Its error has the exit code of the daemon if that has ended instead. more are further
+// arguments of serve.
+func daemonize(ctx context.Context, path string, timeout time.Duration, more ...string) error {
 	path, err := filepath.Abs(path) // the daemon runs in the root directory
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func daemonize(ctx context.Context, path string, timeout time.Duration) error {
 	}
 	defer ready.Close()
 	// Not by the path it came from: the file may have been replaced since.
-	c := exec.Command("/proc/self/exe", "serve", "--config", path, "--ready-fd", fmt.Sprint(readyFD))
+	c := exec.Command("/proc/self/exe", append([]string{"serve", "--config", path, "--ready-fd", fmt.Sprint(readyFD)}, more...)...)
 	c.Args[0] = "dnsapp"
 	c.Dir = "/"
 	c.Stderr = os.Stderr // the log

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,8 @@ func serveCommand() *cobra.Command {
 	var daemon bool
 	var timeout time.Duration
 	var fd int
+	var fresh bool
+	var from string
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve in the foreground, or as a daemon",
@@ -46,8 +49,19 @@ NOTIFY_SOCKET is set, sd_notify tells them when it serves, reloads and stops.
 Where the configuration has a pid_file, it holds the process id of the supervisor
 while it serves.
 
-Signals: HUP reloads; QUIT stops after a drain, TERM after a short one, INT at
-once. A faster stop overtakes a slower one.
+Workers outlive their supervisor. serve adopts those that an earlier one on the same
+control socket has left: it ends what was under way, and reloads. With --fresh it
+ends them instead, and all they have.
+
+With --take-over it takes the sockets, the memory and the workers of a supervisor
+that runs, which stands by from then on, and reloads: so does "dnsappctl upgrade",
+which starts another binary like that. Both must be the same user, in the same
+network, time and pid namespaces, and agree on the numbers of "dnsapp version
+--handover". It waits for a supervisor for upgrade.timeout.
+
+Signals: HUP reloads; USR2 starts the binary anew, as "dnsappctl upgrade" does, and
+WINCH ends the supervisor that stands by; QUIT stops after a drain, TERM after a
+short one, INT at once. A faster stop overtakes a slower one.
 
   dnsapp serve -c /etc/dnsapp/dnsapp.yaml
   dnsapp serve -c /etc/dnsapp/dnsapp.yaml --daemon 2>>/var/log/dnsapp.log
@@ -57,19 +71,33 @@ serve in time; 2 wrong usage; 3 the configuration is refused.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !daemon {
-				return serve(path, tellReady(fd))
+				return serve(path, server.Options{Ready: tellReady(fd), Fresh: fresh, TakeOver: from})
 			}
 			if timeout < 0 {
 				return exit.With(exit.Usage, fmt.Errorf("--timeout %v is negative", timeout))
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
-			return daemonize(ctx, path, timeout)
+			var more []string
+			if fresh {
+				more = append(more, "--fresh")
+			}
+			if from != "" {
+				socket, err := filepath.Abs(from)
+				if err != nil {
+					return err
+				}
+				more = append(more, "--take-over", socket)
+			}
+			return daemonize(ctx, path, timeout, more...)
 		},
 	}
 	configFlag(c, &path)
 	c.Flags().BoolVar(&daemon, "daemon", false, "go on in the background, and return when it serves")
 	c.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "with --daemon: how long it may take until it serves; 0: as long as it takes")
+	c.Flags().BoolVar(&fresh, "fresh", false, "end the workers that an earlier supervisor has left, instead of adopting them")
+	c.Flags().StringVar(&from, "take-over", "", "take over from the supervisor with this control `SOCKET`, and reload")
+	c.MarkFlagsMutuallyExclusive("fresh", "take-over")
 	c.Flags().IntVar(&fd, "ready-fd", 0, "pipe to tell that it serves")
 	if err := c.Flags().MarkHidden("ready-fd"); err != nil {
 		panic(err) // there is no such flag
@@ -77,7 +105,7 @@ serve in time; 2 wrong usage; 3 the configuration is refused.`,
 	return c
 }
 
-func serve(path string, ready func()) error {
+func serve(path string, o server.Options) error {
 	signals := server.Signals()
 	signal.Ignore(unix.SIGPIPE) // who reads the log may go: the server stays
 	cfg, err := config.Load(path)
@@ -86,11 +114,8 @@ func serve(path string, ready func()) error {
 	}
 	log, end := logging.New(cfg.Log)
 	defer end()
-	s, err := server.New(cfg, server.Options{Version: buildVersion(), Log: log, Ready: ready})
-	if err != nil {
-		return err
-	}
-	code, err := s.Run(signals)
+	o.Version, o.Log = buildVersion(), log
+	code, err := server.Serve(cfg, o, signals)
 	if err != nil {
 		return exit.With(code, err)
 	}

@@ -25,6 +25,8 @@ type backend struct {
 	plan   func() *control.Plan
 	abort  func(context.Context) (*control.Aborted, error)
 	watch  func(context.Context, int, func(control.Event)) error
+
+	upgraded control.UpgradeRequest // the last one
 }
 
 func (b *backend) Version() control.Version {
@@ -256,6 +258,15 @@ func (b *backend) Drain(_ context.Context, epoch uint32, now bool, emit func(con
 	}
 	emit(control.Event{Time: day, Elapsed: 5 * ms, Step: control.StepRelease, Entered: true, Epoch: epoch, Text: "draining -> handing: " + why})
 	return nil
+}
+
+func (b *backend) Upgrade(_ context.Context, req control.UpgradeRequest, emit func(control.Event)) (*control.ReloadReport, error) {
+	b.upgraded = req
+	if req.Action == control.UpgradeDrainOld {
+		return nil, nil
+	}
+	emit(control.Event{Time: day, Text: "pid 30, v0.2.0, takes over"})
+	return &control.ReloadReport{OK: true, Outcome: control.OutcomeDone, Reason: "drained", FromEpoch: 2, ToEpoch: 3, Elapsed: 1 * sec}, nil
 }
 
 func (b *backend) Watch(ctx context.Context, last int, emit func(control.Event)) error {

@@ -128,6 +128,9 @@ func TestGolden(t *testing.T) {
 		{"drain-refused", &backend{}, "drain 2", exit.Refused},
 		{"watch", &backend{}, "watch", exit.Done},
 		{"watch-last", &backend{}, "watch --last 1", exit.Done},
+		{"upgrade", &backend{}, "upgrade --binary /opt/dnsapp", exit.Done},
+		{"upgrade-drain-old", &backend{}, "upgrade --drain-old", exit.Done},
+		{"upgrade-rollback", &backend{}, "upgrade --rollback", exit.Done},
 		{"stop", &backend{}, "stop", exit.Done},
 		{"stop-fast", &backend{}, "stop --fast", exit.Done},
 		{"stop-now", &backend{}, "stop --now", exit.Done},
@@ -148,7 +151,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "stop", "explain", "explain flow", "zone", "zone list", "zone reload", "zone show", "version"} {
+	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "upgrade", "stop", "explain", "explain flow", "zone", "zone list", "zone reload", "zone show", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -187,7 +190,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, backend, completion, diff, drain, explain, reload, server, status, stop, top, version, watch, zone"},
+		{"", "needs a command: abort, backend, completion, diff, drain, explain, reload, server, status, stop, top, upgrade, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list, reload, show"},

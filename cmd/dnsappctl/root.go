@@ -61,6 +61,7 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl reload          hand over to a new generation with the new configuration
   dnsappctl abort           give up the reload in progress
   dnsappctl drain EPOCH     follow the drain of a generation, or end it
+  dnsappctl upgrade         hand over to another binary, without a stop
   dnsappctl explain flow    which worker serves a client, and why
   dnsappctl backend list    the servers that proxies send to
   dnsappctl server drain    give a server no new flows
@@ -68,8 +69,8 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl stop            finish what is under way, then exit
 
 With -o json the output is JSON for scripts: one object for a question, one
-object a line for what goes on (reload, drain, stop, watch, top). An error is then also
-the last object on standard output:
+object a line for what goes on (reload, drain, upgrade, stop, watch, top). An error
+is then also the last object on standard output:
 {"error": {"code": ..., "message": ..., "problems": [...]}}.
 
 ` + exitCodes,
@@ -85,7 +86,7 @@ the last object on standard output:
 	a.complete(root, "output", string(text), string(jsonText))
 	root.AddCommand(
 		a.statusCommand(), a.topCommand(), a.watchCommand(),
-		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.stopCommand(),
+		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.upgradeCommand(), a.stopCommand(),
 		a.explainCommand(), a.zoneCommand(), a.backendCommand(), a.serverCommand(), a.diffCommand(), a.versionCommand(),
 	)
 	return root

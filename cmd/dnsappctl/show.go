@@ -139,6 +139,9 @@ func showStatus(w io.Writer, s *control.Status) error {
 	t.row("admin", admin)
 	t.row("step", stepLine(s.Step, s.Reload, s.Elapsed))
 	t.row("zones", s.Zones)
+	if b := s.Standby; b != nil {
+		t.row("standby", fmt.Sprintf("pid %d (%s), since %s (%s ago)", b.PID, b.Version, stamp(b.Since), span(now.Sub(b.Since))))
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -246,7 +249,11 @@ func reasons(m map[string]uint64) string {
 
 // showReport prints how a reload went, in a few lines.
 func showReport(w io.Writer, r *control.ReloadReport) {
-	fmt.Fprintf(w, "reload %d %s after %s", r.ID, r.Outcome, span(r.Elapsed.Duration()))
+	what := fmt.Sprintf("reload %d", r.ID)
+	if r.ID == 0 { // of another supervisor
+		what = "upgrade"
+	}
+	fmt.Fprintf(w, "%s %s after %s", what, r.Outcome, span(r.Elapsed.Duration()))
 	if r.ToEpoch != 0 {
 		fmt.Fprintf(w, ": epoch %d -> %d", r.FromEpoch, r.ToEpoch)
 	}

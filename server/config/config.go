@@ -21,6 +21,7 @@ type Config struct {
 	Datapath Datapath       `json:"datapath"`
 	Log      Log            `json:"log"`
 	Reload   Reload         `json:"reload"`
+	Upgrade  Upgrade        `json:"upgrade"`
 	DNS      DNS            `json:"dns"`
 	Zones    []Zone         `json:"zones"`
 
@@ -70,6 +71,12 @@ type Reload struct {
 	ReadyTimeout     time.Duration `json:"ready_timeout"`     // 100 ms .. 1 h
 	HeartbeatTimeout time.Duration `json:"heartbeat_timeout"` // 100 ms .. 1 min
 	FlowTable        int           `json:"flow_table"`        // slots, power of two, 1,024 .. 16 Mi
+}
+
+// Upgrade holds the times of a hand-over to another supervisor.
+type Upgrade struct {
+	Timeout time.Duration `json:"timeout"` // until the commit; 1 s .. 1 h
+	Retry   time.Duration `json:"retry"`   // between looks for a supervisor to take over from; 10 ms .. 1 min
 }
 
 // DNS holds what all DNS listeners share.

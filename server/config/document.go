@@ -26,6 +26,7 @@ type document struct {
 	ExposeGeneration bool            `json:"expose_generation"`
 	Log              Log             `json:"log"`
 	Reload           Reload          `json:"reload"`
+	Upgrade          Upgrade         `json:"upgrade"`
 	DNS              DNS             `json:"dns"`     // but for ExposeGeneration
 	Include          []string        `json:"include"` // has been taken in; Config has nothing of it
 	Zones            []Zone          `json:"zones"`
@@ -99,7 +100,7 @@ func decodeDuration(from, to reflect.Type, data any) (any, error) {
 func (d *document) config(file string, processors int) *Config {
 	c := &Config{
 		File: file, Name: d.Name, Control: d.Control, Admin: d.Admin, PIDFile: d.PIDFile, StateDir: d.StateDir, User: d.User,
-		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, Log: d.Log, Reload: d.Reload, DNS: d.DNS, Zones: d.Zones,
+		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, Log: d.Log, Reload: d.Reload, Upgrade: d.Upgrade, DNS: d.DNS, Zones: d.Zones,
 		Backends: d.Backends,
 	}
 	c.DNS.ExposeGeneration = d.ExposeGeneration
@@ -147,7 +148,7 @@ func documentOf(c *Config) *document {
 	d := &document{
 		Name: c.Name, Control: c.Control, Admin: c.Admin, PIDFile: c.PIDFile, StateDir: c.StateDir, User: c.User,
 		Workers: c.Workers, Lanes: c.Lanes, Datapath: c.Datapath, ExposeGeneration: c.DNS.ExposeGeneration,
-		Log: c.Log, Reload: c.Reload, DNS: c.DNS, Zones: c.Zones, Backends: c.Backends,
+		Log: c.Log, Reload: c.Reload, Upgrade: c.Upgrade, DNS: c.DNS, Zones: c.Zones, Backends: c.Backends,
 	}
 	d.DNS.ExposeGeneration = false
 	for _, l := range c.Listeners {

@@ -21,8 +21,9 @@ func defaults(file string) *Config {
 			Mode: Graceful, Overlap: FinishOldest, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
 			HeartbeatTimeout: time.Second, FlowTable: 65536,
 		},
-		DNS:   DNS{MaxUDPSize: 1232, MinimalResponses: true, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
-		Zones: []Zone{}, Backends: []Backend{},
+		Upgrade: Upgrade{Timeout: 2 * time.Minute, Retry: 200 * time.Millisecond},
+		DNS:     DNS{MaxUDPSize: 1232, MinimalResponses: true, TCPIdle: 10 * time.Second, TCPConnections: 10000, TCPClient: 1000, TCPLifetime: time.Hour, QueryLog: QueryLog{Sample: 100}},
+		Zones:   []Zone{}, Backends: []Backend{},
 		Listeners: []Listener{{
 			Name: "who", Address: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5399")}, UDP: true, TCP: true,
 			Service: ServiceIdentify, Affinity: AffinityFlow,
@@ -74,6 +75,7 @@ func generate(t *rapid.T) *Config {
 			ReadyTimeout: duration.Draw(t, "ready_timeout"), HeartbeatTimeout: duration.Draw(t, "heartbeat_timeout"),
 			FlowTable: rapid.Int().Draw(t, "flow_table"),
 		},
+		Upgrade: Upgrade{Timeout: duration.Draw(t, "upgrade timeout"), Retry: duration.Draw(t, "retry")},
 		DNS: DNS{
 			MaxUDPSize: rapid.Int().Draw(t, "max_udp_size"), MinimalResponses: rapid.Bool().Draw(t, "minimal"),
 			TCPIdle: duration.Draw(t, "tcp_idle"), TCPConnections: rapid.Int().Draw(t, "tcp_connections"),

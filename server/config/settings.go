@@ -106,6 +106,17 @@ var settings = []setting{
 		doc: "UDP flows that a generation can keep. A slot takes 16 octets of shared memory.",
 	},
 
+	{path: "upgrade", kind: kindObject, doc: "How the binary is replaced."},
+	{
+		path: "upgrade.timeout", kind: kindDuration, def: "2m", min: int64(time.Second), max: int64(time.Hour),
+		doc: "An upgrade is given up, and the old supervisor goes on, when the new one has not committed after this long. " +
+			"It is also how long serve --take-over looks for a supervisor.",
+	},
+	{
+		path: "upgrade.retry", kind: kindDuration, def: "200ms", min: int64(10 * time.Millisecond), max: int64(time.Minute),
+		doc: "How long serve --take-over waits between two looks for a supervisor that is not there yet.",
+	},
+
 	{path: "dns", kind: kindObject, doc: "What all DNS listeners share."},
 	{
 		path: "dns.max_udp_size", kind: kindInt, def: "1232", min: 512, max: 4096,

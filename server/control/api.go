@@ -61,6 +61,12 @@ type Backend interface {
 	// A report may accompany an error, and then says how far the reload came.
 	Reload(ctx context.Context, opts ReloadOptions, emit func(Event)) (*ReloadReport, error)
 
+	// Upgrade has another supervisor take the instance over, gives it back to the
+	// one that stands by, or ends that one, and returns when req.Wait is reached or
+	// ctx ends. What has begun goes on when ctx ends. emit is as for Reload; the
+	// report is of the reload by the other supervisor.
+	Upgrade(ctx context.Context, req UpgradeRequest, emit func(Event)) (*ReloadReport, error)
+
 	// Traffic counts what has been served so far.
 	Traffic(ctx context.Context) (*Traffic, error)
 
@@ -184,6 +190,7 @@ type Status struct {
 	Listeners   []Listener   `json:"listeners"`   // of the newest generation, in the order of the configuration
 	Zones       int          `json:"zones"`
 
+	Standby    *Standby      `json:"standby"`     // the supervisor before this one; null: it has ended
 	LastReload *ReloadReport `json:"last_reload"` // null before the first
 	Ledger     Ledger        `json:"ledger"`      // since the first start, over all generations
 }

@@ -53,6 +53,8 @@ type listener struct {
 	path string
 	file os.FileInfo // of the socket
 	lock *os.File
+
+	renamed bool // bound under another name: closing does not remove it
 }
 
 // listen takes the control directory and binds the socket at path, mode 0600.
@@ -91,6 +93,9 @@ func makeDir(dir string) error {
 // release removes the socket, unless closing has done that, and gives the
 // control directory up. It may be repeated.
 func (l *listener) release() error {
+	if l.renamed && l.inPlace() {
+		_ = os.Remove(l.path)
+	}
 	err := l.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil

@@ -94,6 +94,7 @@ type fakeBackend struct {
 	plan     func(context.Context) (*Plan, error)
 	abort    func(context.Context) (*Aborted, error)
 	drain    func(context.Context, uint32, bool, func(Event)) error
+	upgrade  func(context.Context, UpgradeRequest, func(Event)) (*ReloadReport, error)
 	watch    func(context.Context, int, func(Event)) error
 }
 
@@ -192,6 +193,13 @@ func (b *fakeBackend) Drain(ctx context.Context, epoch uint32, now bool, emit fu
 		return nil
 	}
 	return b.drain(ctx, epoch, now, emit)
+}
+
+func (b *fakeBackend) Upgrade(ctx context.Context, req UpgradeRequest, emit func(Event)) (*ReloadReport, error) {
+	if b.upgrade == nil {
+		return nil, nil
+	}
+	return b.upgrade(ctx, req, emit)
 }
 
 func (b *fakeBackend) Watch(ctx context.Context, last int, emit func(Event)) error {

@@ -67,11 +67,16 @@ func (s *Server) Listen(path string) error {
 	if err != nil {
 		return err
 	}
+	s.hold(l)
+	return nil
+}
+
+// hold has the server answer at l.
+func (s *Server) hold(l *listener) {
 	s.listener.Store(l)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.unkeep = cancel
 	s.keeping.Go(func() { s.keep(ctx) })
-	return nil
 }
 
 // Serve answers requests until Shutdown, and then returns nil. Listen must have
@@ -93,10 +98,7 @@ func (s *Server) Serve() error {
 // it cuts them off. Then the socket is removed and the directory free for
 // another supervisor.
 func (s *Server) Shutdown(ctx context.Context) error {
-	if s.unkeep != nil {
-		s.unkeep()
-		s.keeping.Wait()
-	}
+	s.endKeep()
 	err := s.http.Shutdown(ctx)
 	s.cancel()
 	if err != nil {
@@ -133,6 +135,7 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodGet, "/v1/flow", s.flow)
 	route(http.MethodGet, "/v1/plan", s.plan)
 	route(http.MethodPost, "/v1/reload", s.reload)
+	route(http.MethodPost, "/v1/upgrade", s.upgrade)
 	route(http.MethodPost, "/v1/stop", s.stop)
 	route(http.MethodPost, "/v1/abort", s.abort)
 	route(http.MethodPost, "/v1/drain", s.drain)

@@ -278,6 +278,7 @@ func duration(steps []control.StepTime, st control.Step) (d time.Duration, enter
 func (o output) process(s *Sample) {
 	o.put(build, 1, s.Version.Version, s.Version.Revision, s.Version.Go)
 	o.put(started, seconds(s.StartedAt))
+	o.put(standby, truth(s.Standby))
 	o.put(configTime, seconds(s.ConfigLoadedAt))
 	o.put(configHash, float64(s.ConfigHash))
 }

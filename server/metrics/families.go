@@ -120,6 +120,7 @@ var (
 var (
 	build      = newFamily(gaugeKind, "build_info", "Always 1; the labels say what runs.", "version", "revision", "goversion")
 	started    = newFamily(gaugeKind, "start_time_seconds", "When the supervisor started, since the Unix epoch.")
+	standby    = newFamily(gaugeKind, "upgrade_standby", "1 while the supervisor before this one stands by, after an upgrade that has not been finished; else 0.")
 	configTime = newFamily(gaugeKind, "config_load_time_seconds", "When the configuration that runs was loaded, since the Unix epoch: at the last reload that succeeded, or at the start.")
 	configHash = newFamily(gaugeKind, "config_hash", "A hash of the configuration that runs, but for its name and the content of its zones: the same number on two hosts is the same configuration.")
 )
@@ -146,5 +147,5 @@ var sections = []section{
 	{"Reloads", []*family{
 		step, reloads, refused, lapses, drainLeft, reloadOK, reloadBegan, reloadDuration, stepDuration, reloadGap, reloadHanded,
 	}},
-	{"Process", []*family{build, started, configTime, configHash}},
+	{"Process", []*family{build, started, standby, configTime, configHash}},
 }

@@ -80,7 +80,7 @@ func sample() *Sample {
 			},
 			Gap: control.Millis(361 * time.Microsecond), Handed: 9,
 		},
-		Respawns: 8, Zones: 11, ZoneRecords: 1200, StaleZones: 1,
+		Respawns: 8, Zones: 11, ZoneRecords: 1200, StaleZones: 1, Standby: true,
 		PerZone: []Zone{
 			{"example.com.", control.ZoneQueries{UDP: 31, TCP: 32, NXDomain: 33, Truncated: 34}}, {"idle.example.", control.ZoneQueries{}},
 			{"other", control.ZoneQueries{TCP: 35}},

@@ -40,6 +40,7 @@ type Sample struct {
 	Respawns    uint64                     // workers started again after they had died
 	Zones       int                        // that the rx owner serves
 	ZoneRecords int                        // in all of them
+	Standby     bool                       // the supervisor before this one stands by
 	StaleZones  int                        // of Zones, those whose newest file could not be loaded
 	PerZone     []Zone                     // counters of zones, each name once
 	Backends    []control.BackendStatus    // of the running configuration
