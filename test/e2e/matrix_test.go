@@ -405,8 +405,8 @@ func (s *server) removeOrphans() {
 	for _, pid := range s.processes() {
 		kill(s.t, pid, syscall.SIGKILL)
 	}
-	for _, name := range []string{"control.sock", "dnsapp.pid"} {
-		if err := os.Remove(s.path(name)); err != nil {
+	for _, file := range append(s.doors(), s.path("control.sock"), s.path("dnsapp.pid")) {
+		if err := os.Remove(file); err != nil {
 			s.t.Error(err)
 		}
 	}

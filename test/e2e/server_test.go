@@ -31,9 +31,10 @@ const (
 // server is one running dnsapp and its folder.
 type server struct {
 	t      *testing.T
-	dir    string // has the configuration, the zones, the control socket
-	exe    string // the program's own file: processes are told apart by it
-	config string // path of the configuration
+	dir    string   // has the configuration, the zones, the control socket
+	exe    string   // the program's own file: processes are told apart by it
+	others []string // further files of programs that it runs
+	config string   // path of the configuration
 	env    []string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the supervisor has ended
@@ -71,13 +72,7 @@ func newServer(t *testing.T, config string, files map[string]string) *server {
 // install puts a program where the server is started from.
 func (s *server) install(program string) {
 	s.t.Helper()
-	b, err := os.ReadFile(program)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(s.exe, b, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+	copyProgram(s.t, program, s.exe)
 }
 
 // start runs a server and waits until it serves.
@@ -208,6 +203,23 @@ func (s *server) status() control.Status {
 	return st
 }
 
+// tryStatus is status for a server that may not answer.
+func (s *server) tryStatus() (st control.Status, ok bool) {
+	s.t.Helper()
+	out, _, code := s.tryCtl("status", "-o", "json")
+	return st, code == 0 && json.Unmarshal(out, &st) == nil
+}
+
+// doors returns the doors in the control directory.
+func (s *server) doors() []string {
+	s.t.Helper()
+	list, err := filepath.Glob(s.path("*.door"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return list
+}
+
 // epoch returns the epoch of the generation that reads the wire.
 func (s *server) epoch() uint32 {
 	s.t.Helper()
@@ -237,14 +249,17 @@ func (s *server) workers() []int {
 // processes returns all processes of this server.
 func (s *server) processes() []int {
 	s.t.Helper()
-	list, err := proc.Of(s.exe)
-	if err != nil {
-		s.t.Fatal(err)
+	var pids []int
+	for _, exe := range append([]string{s.exe}, s.others...) {
+		list, err := proc.Of(exe)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, p := range list {
+			pids = append(pids, p.PID)
+		}
 	}
-	pids := make([]int, len(list))
-	for i, p := range list {
-		pids[i] = p.PID
-	}
+	slices.Sort(pids)
 	return pids
 }
 
@@ -428,6 +443,9 @@ func (s *server) checkNothingLeft() {
 		if _, err := os.Lstat(s.path(name)); err == nil {
 			s.t.Errorf("%s is left", name)
 		}
+	}
+	if left := s.doors(); len(left) != 0 {
+		s.t.Errorf("%v are left", left)
 	}
 	for _, dir := range []string{s.path("tmp"), "/dev/shm"} {
 		entries, err := os.ReadDir(dir)

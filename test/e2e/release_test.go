@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dnsapp/dnsapp/server/exit"
+)
+
+// errNoRelease says that there is nothing to compare with.
+var errNoRelease = errors.New("no release is tagged in this copy of the project")
+
+// lastRelease builds dnsapp as it was at the last tag, once, and returns the program
+// and the tag.
+var lastRelease = sync.OnceValues(func() (release [2]string, err error) {
+	git := func(args ...string) ([]byte, error) {
+		c := exec.Command("git", args...)
+		c.Dir = suite.root
+		return c.Output()
+	}
+	tag, err := git("describe", "--tags", "--abbrev=0", "--match", "v*")
+	if err != nil {
+		return release, errNoRelease
+	}
+	release[1] = strings.TrimSpace(string(tag))
+	dir, err := os.MkdirTemp("", "dnsapp-last-")
+	if err != nil {
+		return release, err
+	}
+	suite.temporary = append(suite.temporary, dir)
+	source, err := git("archive", release[1])
+	if err != nil {
+		return release, fmt.Errorf("reading %s: %w", release[1], err)
+	}
+	if err := unpack(source, dir); err != nil {
+		return release, fmt.Errorf("unpacking %s: %w", release[1], err)
+	}
+	release[0] = filepath.Join(dir, "last-dnsapp")
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version="+release[1], "-o", release[0], "./cmd/dnsapp")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return release, fmt.Errorf("building %s: %w\n%s", release[1], err, out)
+	}
+	return release, nil
+})
+
+// unpack writes the files of an archive of the project below dir.
+func unpack(source []byte, dir string) error {
+	for r := tar.NewReader(bytes.NewReader(source)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			return err
+		}
+	}
+}
+
+// The last release and this one take over from each other, under load and without a
+// loss; or, if they have other numbers, are refused by them.
+func TestLastRelease(t *testing.T) {
+	requireSuite(t)
+	release, err := lastRelease()
+	if errors.Is(err, errNoRelease) {
+		t.Skip("SKIPPED: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, tag := release[0], release[1]
+	theirs, err := exec.Command(last, "version", "--handover").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: %s cannot hand over yet", tag)
+	}
+	ours, err := exec.Command(filepath.Join(suite.bin, "dnsapp"), "version", "--handover").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, settings{workers: 2, reload: upgradeReload}.yaml(), zoneFiles())
+	next := s.path("dnsapp-next")
+	copyProgram(t, s.exe, next)
+	s.others = append(s.others, next)
+	s.install(last)
+	s.serve()
+	s.awaitReady()
+	now := strings.Fields(string(must(t, exec.Command(next, "version"))))[1]
+	p := startProbe(t)
+	if !bytes.Equal(theirs, ours) {
+		_, errs, code := s.tryCtl("upgrade", "--binary", next)
+		if code != exit.Refused || !strings.Contains(string(errs), "cannot share memory") {
+			t.Errorf("%s has %sthis one %sand the upgrade ends with code %d: %s", tag, theirs, ours, code, errs)
+		}
+		t.Logf("%s and this one cannot take over from each other", tag)
+	} else {
+		s.ctl("upgrade", "--binary", next)
+		s.awaitVersion(now, true)
+		s.ctl("upgrade", "--drain-old")
+		s.ctl("upgrade", "--binary", s.exe)
+		s.awaitVersion(tag, true)
+		s.ctl("upgrade", "--rollback")
+		s.awaitVersion(now, false)
+	}
+	r := p.stop()
+	t.Logf("probe: %v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	s.ctl("stop", "--now")
+	s.awaitExit(10 * time.Second)
+}
+
+// must returns what a command prints.
+func must(t *testing.T, c *exec.Cmd) []byte {
+	t.Helper()
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", c, err)
+	}
+	return out
+}
