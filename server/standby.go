@@ -132,11 +132,6 @@ func (d *departure) standBy(signals <-chan os.Signal, log *slog.Logger) error {
 				log.Info("standing by no longer")
 				d.end()
 				return nil
-			case os.Getenv("NOTIFY_SOCKET") != "":
-				// The service manager watches the other one, and starts the next.
-				log.Warn("the supervisor that took over is gone: leaving the instance to the service manager", "reason", w.err)
-				d.end()
-				return nil
 			}
 			log.Warn("the supervisor that took over is gone: taking the instance back", "reason", w.err)
 			_ = d.conn.Close()

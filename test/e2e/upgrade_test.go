@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -280,6 +281,49 @@ func TestUpgradeKilled(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A supervisor that dies while the one before it stands by is replaced by that one,
+// under a service manager, too.
+func TestStandbyTakesBack(t *testing.T) {
+	s := newServer(t, settings{workers: 2, reload: upgradeReload}.yaml(), zoneFiles())
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path("notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	s.env = append(s.env, "NOTIFY_SOCKET="+s.path("notify"))
+	s.serve()
+	s.awaitReady()
+	old := s.status().Version
+	p := startProbe(t)
+	s.ctl("upgrade", "--binary", s.next())
+	s.awaitVersion(nextVersion, true)
+	kill(t, s.status().PID, syscall.SIGKILL)
+	s.awaitVersion(old, false)
+	r := p.stop()
+	t.Logf("probe: %v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	// Who the main process is was told at each change.
+	var mains []string
+	if err := manager.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for b := make([]byte, 4096); ; {
+		n, err := manager.Read(b)
+		if err != nil {
+			break
+		}
+		_, rest, ok := strings.Cut(string(b[:n]), "MAINPID=")
+		if main, _, _ := strings.Cut(rest, "\n"); ok && (len(mains) == 0 || mains[len(mains)-1] != main) {
+			mains = append(mains, main)
+		}
+	}
+	if pid := fmt.Sprint(s.cmd.Process.Pid); len(mains) < 3 || mains[0] != pid || mains[len(mains)-1] != pid {
+		t.Errorf("main processes %v; it was to be %s in the end", mains, pid)
 	}
 }
 
