@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -56,8 +57,8 @@ type running struct {
 // stop ends it and what belongs to it.
 func (r *running) stop() error {
 	var errs []error
-	for i := len(r.closers) - 1; i >= 0; i-- {
-		errs = append(errs, r.closers[i]())
+	for _, c := range slices.Backward(r.closers) {
+		errs = append(errs, c())
 	}
 	r.closers = nil
 	return errors.Join(errs...)

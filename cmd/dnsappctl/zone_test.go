@@ -6,8 +6,8 @@ import (
 	"github.com/dnsapp/dnsapp/server/control"
 )
 
-func (b *backend) Zone(_ context.Context, name string) (*control.ZoneDetail, error) {
-	zones, _ := b.Zones(nil)
+func (b *backend) Zone(ctx context.Context, name string) (*control.ZoneDetail, error) {
+	zones, _ := b.Zones(ctx)
 	for _, z := range zones {
 		if z.Name != name {
 			continue

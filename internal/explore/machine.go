@@ -74,7 +74,7 @@ func newMachine(threads []Thread, victim, killAt int) *machine {
 		t := &thread{Thread: th, index: i, clock: make([]int, len(threads))}
 		t.resume, t.stop = iter.Pull(func(yield func(access) bool) {
 			defer func() {
-				if r := recover(); r != nil && r != errKilled {
+				if r := recover(); r != nil && r != any(errKilled) {
 					panic(r)
 				}
 			}()

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -92,8 +93,7 @@ func newListener(path string, lock *os.File) (*listener, error) {
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		u.Close()
-		return nil, err
+		return nil, errors.Join(err, u.Close())
 	}
 	return &listener{UnixListener: u, path: path, file: info, lock: lock}, nil
 }

@@ -215,7 +215,7 @@ func handOver(d *Directory, lanes int, deadline, epoch uint32) bool {
 
 // exploreHandOver runs a hand-over after some attempts, with the given deadlines, beside lanes
 // of both generations, and returns what was wrong with who read the wire when.
-func exploreHandOver(t *testing.T, lanes, bursts int, deadlines ...uint32) (wrong error, flips int) {
+func exploreHandOver(t *testing.T, lanes, bursts int, deadlines ...uint32) (flips int, wrong error) {
 	t.Helper()
 	explore.Run(t, func() explore.Scenario {
 		d := newDirectory()
@@ -246,7 +246,7 @@ func exploreHandOver(t *testing.T, lanes, bursts int, deadlines ...uint32) (wron
 			return nil
 		}}
 	})
-	return wrong, flips
+	return flips, wrong
 }
 
 // Two generations never read the wire at once, in whatever order lanes, supervisor and
@@ -260,7 +260,7 @@ func TestNeverTwoReaders(t *testing.T) {
 		{1, 4, []uint32{1000, 1001}},
 		{2, 2, []uint32{1000}},
 	} {
-		wrong, flips := exploreHandOver(t, c.lanes, c.bursts, c.deadlines...)
+		flips, wrong := exploreHandOver(t, c.lanes, c.bursts, c.deadlines...)
 		if wrong != nil {
 			t.Errorf("%d lanes, %d bursts, deadlines %v: %v", c.lanes, c.bursts, c.deadlines, wrong)
 		}
@@ -274,7 +274,7 @@ func TestNeverTwoReaders(t *testing.T) {
 // would be taken for that of this park, and there would be two readers. It is also the
 // proof that the test above would notice.
 func TestSameDeadlineMakesTwoReaders(t *testing.T) {
-	if wrong, _ := exploreHandOver(t, 1, 4, 1000, 1000); wrong == nil {
+	if _, wrong := exploreHandOver(t, 1, 4, 1000, 1000); wrong == nil {
 		t.Error("no second reader found")
 	}
 }

@@ -144,7 +144,7 @@ func (s *siblings) back(lane, bursts int) func() {
 
 // exploreSiblings explores it, with some lanes of the sibling, for so many bursts of
 // each lane, and returns what was wrong.
-func exploreSiblings(t *testing.T, lanes, standing, back int, mayDo string) (wrong error, runs int) {
+func exploreSiblings(t *testing.T, lanes, standing, back int, mayDo string) (runs int, wrong error) {
 	t.Helper()
 	explore.Run(t, func() explore.Scenario {
 		s := &siblings{d: newDirectory(), mayDo: mayDo, w: wire{reading: make([]uint32, lanes+1)}}
@@ -181,7 +181,7 @@ func exploreSiblings(t *testing.T, lanes, standing, back int, mayDo string) (wro
 			return nil
 		}}
 	})
-	return wrong, runs
+	return runs, wrong
 }
 
 // A worker that is back never reads beside the lanes of the sibling that stood in,
@@ -193,12 +193,12 @@ func TestNeverTwoSiblings(t *testing.T) {
 		cases[0].standing, cases[0].back = 2, 1
 	}
 	for _, c := range cases {
-		if wrong, runs := exploreSiblings(t, c.lanes, c.standing, c.back, ""); wrong != nil || runs == 0 {
+		if runs, wrong := exploreSiblings(t, c.lanes, c.standing, c.back, ""); wrong != nil || runs == 0 {
 			t.Errorf("%d lanes: %v", c.lanes, wrong)
 		}
 	}
 	for _, broken := range []string{"read without joining", "read unclaimed"} {
-		if wrong, _ := exploreSiblings(t, cases[0].lanes, cases[0].standing, cases[0].back, broken); wrong == nil {
+		if _, wrong := exploreSiblings(t, cases[0].lanes, cases[0].standing, cases[0].back, broken); wrong == nil {
 			t.Errorf("%s: the exploration does not see it", broken)
 		}
 	}

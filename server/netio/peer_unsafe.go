@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -153,15 +154,15 @@ func (p *Peers) sendSegments(fd int, b *burst.Burst, which []uint8) (int, error)
 	h := unix.Msghdr{Iov: &p.txIov[0], Iovlen: uint64(len(which)), Control: &p.control[0]}
 	h.SetControllen(segmentControl)
 	p.tx[0].hdr = h
-	switch err := p.sendmsg(fd); err {
-	case nil:
+	err := p.sendmsg(fd)
+	switch {
+	case err == nil:
 		return len(which), nil
-	case unix.EINVAL, unix.EIO, unix.EMSGSIZE: // larger than the MTU, or a device that cannot
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EIO), errors.Is(err, unix.EMSGSIZE): // larger than the MTU, or a device that cannot
 		p.segments = size - 1
 		return 0, nil
-	default:
-		return 0, err
 	}
+	return 0, err
 }
 
 func (p *Peers) sendMany(fd int, b *burst.Burst, which []uint8) (int, error) {

@@ -465,6 +465,7 @@ func (w *world) sortSlots() {
 			if w.ops[o].order != 0 {
 				w.ops[o].slot = to[w.ops[o].slot]
 			}
+		default: // about no slot
 		}
 	}
 	if w.m.Active.Epoch != 0 {

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net/netip"
 	"sync"
@@ -67,7 +68,7 @@ func (m *Messages) serve(c *Conn) error {
 			if x != nil {
 				m.pool.Put(x)
 			}
-			if err == io.EOF && len(held) > 0 {
+			if errors.Is(err, io.EOF) && len(held) > 0 {
 				return io.ErrUnexpectedEOF
 			}
 			if err != nil {

@@ -184,7 +184,7 @@ func zoneErrors(err error, name, file string) []zone.Error {
 	var list []zone.Error
 	var walk func(error)
 	walk = func(err error) {
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // each layer by itself
 		case *zone.Error:
 			list = append(list, *e)
 		case interface{ Unwrap() []error }:

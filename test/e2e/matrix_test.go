@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -260,7 +262,7 @@ func (x *crash) run() {
 		r = x.startReload()
 		if x.when == atT4 || x.when == atT5 {
 			r.awaitCommit()
-			go x.tryCtl("drain", fmt.Sprint(x.first+1), "--now") // the reload says how it went
+			x.drainNow(x.first + 1)
 		}
 		at := awaitHeld(x.t, caught, places[x.when])
 		x.strike(x.choose(known))
@@ -272,6 +274,16 @@ func (x *crash) run() {
 	}
 	x.awaitReport(r)
 	x.finish()
+}
+
+// drainNow begins to end a generation. What becomes of that the reload says.
+func (x *crash) drainNow(epoch uint32) {
+	x.t.Helper()
+	cmd := exec.CommandContext(x.t.Context(), filepath.Join(suite.bin, "dnsappctl"), "--control", x.path("control.sock"), "drain", fmt.Sprint(epoch), "--now")
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { _ = cmd.Wait() })
 }
 
 // finish lets everything come to rest, ends the server, and judges.

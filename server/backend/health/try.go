@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -104,7 +105,7 @@ func HTTP(server netip.AddrPort, path string) Try {
 			return err
 		}
 		defer answer.Body.Close()
-		if _, err := io.CopyN(io.Discard, answer.Body, maxBody); err != nil && err != io.EOF {
+		if _, err := io.CopyN(io.Discard, answer.Body, maxBody); err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("reading the answer: %w", err)
 		}
 		if answer.StatusCode < 200 || answer.StatusCode >= 400 {
