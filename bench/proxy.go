@@ -16,13 +16,18 @@ import (
 // generator's processor.
 var behindTarget = netip.AddrPortFrom(target.Addr(), target.Port()+100)
 
-// behind returns the server behind the proxies: one that costs little.
+// behind returns the server behind the proxies: one that costs little. It goes
+// before the generator, which spins on the same processor.
 func behind(program string) peer {
 	p := dnsapp(program)
 	p.name, p.behind = "behind", true
+	args := p.args
+	p.program, p.args = "nice", func(config string) []string {
+		return append([]string{"-n", "-15", program}, args(config)...)
+	}
 	config := p.config
 	p.config = func(dir string) string {
-		return strings.NewReplacer(target.String(), behindTarget.String(), "/dnsapp", "/behind").Replace(config(dir))
+		return strings.NewReplacer(target.String(), behindTarget.String(), dir+"/dnsapp", dir+"/behind").Replace(config(dir))
 	}
 	return p
 }
