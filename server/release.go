@@ -57,7 +57,7 @@ func (s *Supervisor) released(r *unreleased) reload.Event {
 		return nil
 	}
 	owing := s.owing(r.g)
-	s.inherit(r.g, &owing)
+	s.emptyLeftovers(r.g, &owing)
 	if owing.Empty() {
 		return reload.RingsReleased{Order: r.Order}
 	}
@@ -128,10 +128,10 @@ func (s *Supervisor) owingOf(owing *reload.Workers, r *ringRegion, from, to *gen
 	}
 }
 
-// inherit has siblings empty the sockets that the dead workers of g, a HANDED
+// emptyLeftovers has siblings empty the sockets that the dead workers of g, a HANDED
 // generation, had to themselves: nobody reads those after g, and what waits there
 // would be lost. It adds the siblings that have not begun.
-func (s *Supervisor) inherit(g *generation, owing *reload.Workers) {
+func (s *Supervisor) emptyLeftovers(g *generation, owing *reload.Workers) {
 	for i, p := range g.workers {
 		if p.proc != nil || !s.abandons(g, i) {
 			continue
