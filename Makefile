@@ -30,6 +30,15 @@ E2E := ./test/e2e
 build: ## build bin/dnsapp and bin/dnsappctl, static
 	@CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/dnsapp ./cmd/dnsappctl
 
+# The binding is to this version and no other: it knows where its fields are.
+DPDK := pkg-config --exists 'libdpdk >= 22.11 libdpdk < 22.12'
+
+.PHONY: build-dpdk
+build-dpdk: ## build bin/dnsapp with the data path DPDK, which needs libdpdk-dev 22.11 of Debian 12, and bin/dnsappctl
+	@$(DPDK) || { echo 'make build-dpdk needs libdpdk 22.11: apt-get install libdpdk-dev pkg-config' >&2; exit 1; }
+	@CGO_ENABLED=1 $(BUILD) -tags dpdk -o bin/ ./cmd/dnsapp
+	@CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/dnsappctl
+
 define TRY
 
 Serving $(CONFIG) until Ctrl-C. In another terminal, try:
@@ -51,9 +60,12 @@ run: build ## build, and serve CONFIG (the quickstart) in the foreground
 .PHONY: test
 test: deps build bin/summary ## all tests; the last line is the totals
 	@$(GO) vet ./...
+	@! $(DPDK) || CGO_ENABLED=1 $(GO) vet -tags dpdk ./dpdk/... ./cmd/dnsapp
 	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v '/test/e2e$$') || true; \
 	   echo '# every interleaving, with kills' >&2; $(GO) test -json -tags explore $(EXPLORE) || true; \
 	   echo '# race detector' >&2; DNSAPP_WANT_RACE=1 CGO_ENABLED=1 $(GO) test -json -race $(RACE) || true; \
+	   if $(DPDK); then echo '# DPDK' >&2; CGO_ENABLED=1 $(GO) test -json -count=1 -p 1 -tags dpdk ./dpdk/... || true; \
+	   else echo '# DPDK: SKIPPED: there is no libdpdk 22.11 (apt-get install libdpdk-dev pkg-config)' >&2; fi; \
 	   echo '# end to end' >&2; DNSAPP_BIN=$(CURDIR)/bin $(GO) test -json -count=1 -timeout 20m $(E2E) || true; \
 	 } | bin/summary
 
@@ -102,4 +114,4 @@ clean: ## remove what was built
 
 .PHONY: help
 help: ## this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

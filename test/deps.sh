@@ -6,6 +6,11 @@ set -euo pipefail
 
 packages=(gcc libc6-dev iproute2 bind9-dnsutils)
 
+# DPDK where it is the version that the binding knows.
+if apt-cache policy libdpdk-dev 2>/dev/null | grep -q 'Candidate: 22\.11'; then
+	packages+=(libdpdk-dev pkg-config)
+fi
+
 missing=()
 for p in "${packages[@]}"; do
 	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
