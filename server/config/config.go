@@ -19,6 +19,7 @@ type Config struct {
 	Workers  int            `json:"workers"`
 	Lanes    int            `json:"lanes"` // auto is resolved
 	Datapath Datapath       `json:"datapath"`
+	DPDK     Primary        `json:"dpdk"`
 	Log      Log            `json:"log"`
 	Reload   Reload         `json:"reload"`
 	Upgrade  Upgrade        `json:"upgrade"`
@@ -37,6 +38,27 @@ const (
 	Sockets Datapath = "sockets"
 	DPDK    Datapath = "dpdk"
 )
+
+// Primary says what the process makes that owns the devices of the data path DPDK.
+type Primary struct {
+	Mbufs      int      `json:"mbufs"`
+	MbufSize   int      `json:"mbuf_size"`   // octets behind the headroom
+	MaxWorkers int      `json:"max_workers"` // of a generation, 1 .. 31
+	RingSize   int      `json:"ring_size"`   // a power of two
+	Memory     int      `json:"memory"`      // MB
+	Hugepages  string   `json:"hugepages"`   // folder
+	FilePrefix string   `json:"file_prefix"`
+	Devices    []Device `json:"devices"`
+}
+
+// Device is one network device of the data path DPDK.
+type Device struct {
+	Name        string `json:"name"`
+	Device      string `json:"device"` // PCI address, or virtual device with its arguments
+	Queues      int    `json:"queues"`
+	Descriptors int    `json:"descriptors"` // per queue
+	MTU         int    `json:"mtu"`
+}
 
 // Log says what is logged and how, to standard error.
 type Log struct {

@@ -155,7 +155,16 @@ func Refusals(before, after *Config) []Problem {
 	old, now := reflect.ValueOf(*documentOf(before)), reflect.ValueOf(*documentOf(after))
 	for i := range schema {
 		s := &schema[i]
-		if s.frozen == "" {
+		if s.frozen == "" || strings.Contains(s.path, "[]") { // what is in a list, with the list
+			continue
+		}
+		if s.kind == kindObjects {
+			for _, c := range diffEntries(s.path, keyAt(s.path), field(old, s.path), field(now, s.path)) {
+				refused = append(refused, Problem{
+					File: after.File, Key: c.Key, Msg: "a reload cannot change this (" + c.String() + "): " + s.frozen,
+					Fix: "write it as it was, or stop and start the server",
+				})
+			}
 			continue
 		}
 		o, n := format(field(old, s.path)), format(field(now, s.path))

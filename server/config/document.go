@@ -23,6 +23,7 @@ type document struct {
 	Workers          int             `json:"workers"`
 	Lanes            int             `json:"lanes"` // 0: auto
 	Datapath         Datapath        `json:"datapath"`
+	DPDK             Primary         `json:"dpdk"`
 	ExposeGeneration bool            `json:"expose_generation"`
 	Log              Log             `json:"log"`
 	Reload           Reload          `json:"reload"`
@@ -100,7 +101,7 @@ func decodeDuration(from, to reflect.Type, data any) (any, error) {
 func (d *document) config(file string, processors int) *Config {
 	c := &Config{
 		File: file, Name: d.Name, Control: d.Control, Admin: d.Admin, PIDFile: d.PIDFile, StateDir: d.StateDir, User: d.User,
-		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, Log: d.Log, Reload: d.Reload, Upgrade: d.Upgrade, DNS: d.DNS, Zones: d.Zones,
+		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, DPDK: d.DPDK, Log: d.Log, Reload: d.Reload, Upgrade: d.Upgrade, DNS: d.DNS, Zones: d.Zones,
 		Backends: d.Backends,
 	}
 	c.DNS.ExposeGeneration = d.ExposeGeneration
@@ -147,7 +148,7 @@ func (s Service) transports() []string {
 func documentOf(c *Config) *document {
 	d := &document{
 		Name: c.Name, Control: c.Control, Admin: c.Admin, PIDFile: c.PIDFile, StateDir: c.StateDir, User: c.User,
-		Workers: c.Workers, Lanes: c.Lanes, Datapath: c.Datapath, ExposeGeneration: c.DNS.ExposeGeneration,
+		Workers: c.Workers, Lanes: c.Lanes, Datapath: c.Datapath, DPDK: c.DPDK, ExposeGeneration: c.DNS.ExposeGeneration,
 		Log: c.Log, Reload: c.Reload, Upgrade: c.Upgrade, DNS: c.DNS, Zones: c.Zones, Backends: c.Backends,
 	}
 	d.DNS.ExposeGeneration = false

@@ -16,6 +16,9 @@ func defaults(file string) *Config {
 	return &Config{
 		File: file, Name: "host-1", Control: "/run/dnsapp/control.sock", Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
 		StateDir: "/var/lib/dnsapp", User: "nobody", Workers: 1, Lanes: 4, Datapath: Sockets,
+		DPDK: Primary{
+			Mbufs: 16383, MbufSize: 2048, MaxWorkers: 4, RingSize: 512, Memory: 64, Hugepages: "/dev/hugepages", FilePrefix: "dnsapp", Devices: []Device{},
+		},
 		Log: Log{Level: "info", Format: "text"},
 		Reload: Reload{
 			Mode: Graceful, Overlap: FinishOldest, UDPIdle: 10 * time.Second, ShutdownTimeout: 90 * time.Second, ReadyTimeout: time.Minute,
@@ -69,7 +72,7 @@ func generate(t *rapid.T) *Config {
 	c := &Config{
 		File: text.Draw(t, "file"), Name: text.Draw(t, "name"), Control: text.Draw(t, "control"), PIDFile: text.Draw(t, "pid_file"),
 		StateDir: text.Draw(t, "state_dir"), User: text.Draw(t, "user"), Workers: rapid.Int().Draw(t, "workers"),
-		Lanes: rapid.Int().Draw(t, "lanes"), Datapath: DPDK, Log: Log{text.Draw(t, "level"), text.Draw(t, "format")},
+		Lanes: rapid.Int().Draw(t, "lanes"), Datapath: DPDK, DPDK: generatePrimary(t), Log: Log{text.Draw(t, "level"), text.Draw(t, "format")},
 		Reload: Reload{
 			Mode: Restart, Overlap: RefuseOverlap, UDPIdle: duration.Draw(t, "udp_idle"), ShutdownTimeout: duration.Draw(t, "shutdown_timeout"),
 			ReadyTimeout: duration.Draw(t, "ready_timeout"), HeartbeatTimeout: duration.Draw(t, "heartbeat_timeout"),
@@ -89,6 +92,18 @@ func generate(t *rapid.T) *Config {
 		c.Admin = addr.Draw(t, "admin")
 	}
 	return c
+}
+
+func generatePrimary(t *rapid.T) Primary {
+	text, number := rapid.String(), rapid.Int()
+	device := rapid.Custom(func(t *rapid.T) Device {
+		return Device{text.Draw(t, "name"), text.Draw(t, "device"), number.Draw(t, "queues"), number.Draw(t, "descriptors"), number.Draw(t, "mtu")}
+	})
+	return Primary{
+		Mbufs: number.Draw(t, "mbufs"), MbufSize: number.Draw(t, "mbuf_size"), MaxWorkers: number.Draw(t, "max_workers"),
+		RingSize: number.Draw(t, "ring_size"), Memory: number.Draw(t, "memory"), Hugepages: text.Draw(t, "hugepages"),
+		FilePrefix: text.Draw(t, "file_prefix"), Devices: rapid.SliceOf(device).Draw(t, "devices"),
+	}
 }
 
 func generateBackend(t *rapid.T, addr *rapid.Generator[netip.AddrPort]) Backend {

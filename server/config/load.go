@@ -128,7 +128,7 @@ func readable(path string) error {
 	// Not os.Open: it makes ready for waiting what is closed at once, and there
 	// may be hundreds of thousands of files.
 	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		switch {
 		case err == nil:
 			return unix.Close(fd)

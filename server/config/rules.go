@@ -15,9 +15,7 @@ import (
 func (c *checker) rules(d *document) {
 	c.checkSplit(d)
 	c.checkUser(d)
-	if d.Datapath == DPDK && !c.sys.dpdk {
-		c.reportKey("datapath", fault{"this binary was built without DPDK", "build it with -tags dpdk, or write sockets"})
-	}
+	c.checkDPDK(d)
 	c.checkZones(d)
 	c.checkBackends(d)
 	c.checkListeners(d)

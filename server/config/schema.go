@@ -74,6 +74,7 @@ const maxSocketPath = 107
 
 const (
 	frozenSupervisor = "the supervisor took it when it started"
+	frozenPrimary    = "dnsapp primary made it when it started"
 )
 
 // key is a setting at its place in the tree of keys.
@@ -100,6 +101,15 @@ func tree(settings []setting) *key {
 		byPath[parent].keys = append(byPath[parent].keys, k)
 	}
 	return top
+}
+
+// keyAt returns the key with a path of the schema.
+func keyAt(path string) *key {
+	k := root
+	for name := range strings.SplitSeq(path, ".") {
+		k = k.child(name)
+	}
+	return k
 }
 
 func (k *key) child(name string) *key {

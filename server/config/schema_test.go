@@ -200,7 +200,7 @@ func TestReferenceIsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaults(c.File)
-	want.Zones, want.Backends, want.Listeners = c.Zones, c.Backends, c.Listeners
+	want.Zones, want.Backends, want.Listeners, want.DPDK.Devices = c.Zones, c.Backends, c.Listeners, c.DPDK.Devices
 	if diff := cmp.Diff(want, c, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Errorf("(-defaults +reference):\n%s", diff)
 	}

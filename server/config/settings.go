@@ -50,8 +50,60 @@ var settings = []setting{
 	{
 		path: "datapath", kind: kindWord, def: string(Sockets), words: []string{string(Sockets), string(DPDK)},
 		frozen: "workers of both cannot hand over to each other",
-		doc:    "How packets reach the workers: by kernel sockets, or by DPDK, which needs a binary built with the dpdk tag.",
+		doc:    "How packets reach the workers: by kernel sockets, or by DPDK, which needs a binary of make build-dpdk, and which workers do not serve on yet.",
 	},
+
+	{path: "dpdk", kind: kindObject, doc: "Devices and memory of the data path DPDK. The process dnsapp primary makes them once, and outlives reloads, upgrades and the supervisor."},
+	{
+		path: "dpdk.mbufs", kind: kindInt, def: "16383", min: 511, max: 16 << 20, frozen: frozenPrimary,
+		doc: "Packet buffers: for all queues' descriptors, both ways, and all that is under way. One less than a power of two uses memory best.",
+	},
+	{
+		path: "dpdk.mbuf_size", kind: kindInt, def: "2048", min: 1024, max: 16384, frozen: frozenPrimary,
+		doc: "Octets of a packet buffer: a whole frame fits.",
+	},
+	{
+		path: "dpdk.max_workers", kind: kindInt, def: "4", min: 1, max: 31, frozen: frozenPrimary,
+		doc: "The most workers that a generation can have, whatever a reload writes. Rings from each to each take memory.",
+	},
+	{
+		path: "dpdk.ring_size", kind: kindSlots, def: "512", min: 64, max: 65536, frozen: frozenPrimary,
+		doc: "Packets that a ring between two workers holds.",
+	},
+	{
+		path: "dpdk.memory", kind: kindInt, def: "64", min: 16, max: 1 << 20, frozen: frozenPrimary,
+		doc: "MB of hugepages to take at the start.",
+	},
+	{
+		path: "dpdk.hugepages", kind: kindPath, def: "/dev/hugepages", frozen: frozenPrimary,
+		doc: "Folder where a hugetlbfs is mounted.",
+	},
+	{
+		path: "dpdk.file_prefix", kind: kindLabel, def: "dnsapp", max: 32, frozen: frozenPrimary,
+		doc: "Begins the names of the shared memory. Give each dnsapp of a host its own.",
+	},
+	{path: "dpdk.devices", kind: kindObjects, def: "[]", frozen: frozenPrimary, doc: "Network devices. There must be at least one with datapath: dpdk."},
+	{
+		path: "dpdk.devices[].name", kind: kindLabel, required: true, sample: "wan", max: 63, frozen: frozenPrimary,
+		doc: "Names the device in logs, metrics and commands. No two devices may have the same one.",
+	},
+	{
+		path: "dpdk.devices[].device", kind: kindText, required: true, sample: `"0000:3b:00.0"`, max: 255, frozen: frozenPrimary,
+		doc: "PCI address as lspci -D prints it, of a device that is bound to vfio-pci; or a virtual device with its arguments, such as net_tap0,iface=dnsapp0.",
+	},
+	{
+		path: "dpdk.devices[].queues", kind: kindInt, def: "1", min: 1, max: 64, frozen: frozenPrimary,
+		doc: "Pairs of queues.",
+	},
+	{
+		path: "dpdk.devices[].descriptors", kind: kindInt, def: "1024", min: 64, max: 32768, frozen: frozenPrimary,
+		doc: "Packets that a queue holds, each way. The device may make it fewer.",
+	},
+	{
+		path: "dpdk.devices[].mtu", kind: kindInt, def: "1500", min: 1280, max: 9216, frozen: frozenPrimary,
+		doc: "Octets of the largest IP packet.",
+	},
+
 	{
 		path: "expose_generation", kind: kindBool, def: "false",
 		doc: "Answer TXT queries of class CHAOS for generation.dnsapp. with the generation, worker and lane that serves them.",
