@@ -42,6 +42,7 @@ func traffics(names int, queries []load.Query) []traffic {
 		{name: "most", title: most + ", each from another client", flows: load.MaxFlows, queries: queries},
 		{name: "edns", title: most + ", each from another client, with EDNS", flows: load.MaxFlows, queries: edns},
 		{name: "ports", title: fmt.Sprintf("%s, all from %d ports (a balancer, a forwarder)", most, socketsInFlight), queries: queries},
+		{name: "ports-edns", title: fmt.Sprintf("%s, all from %d ports, with EDNS", most, socketsInFlight), queries: edns},
 		{name: "dnsperf", title: most + ", asked by dnsperf from 8 ports", dnsperf: true, queries: queries},
 		{name: "20000", title: "20000 queries/s from 64 ports", rate: 20_000, queries: queries},
 		{name: "5000", title: "5000 queries/s from 64 ports", rate: 5_000, queries: queries},

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"slices"
 	"time"
 
+	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/worker"
 )
@@ -51,7 +53,11 @@ func (s *Supervisor) release(f reload.Release) {
 
 // released returns the answer to r, nil as long as there is none.
 func (s *Supervisor) released(r *unreleased) reload.Event {
+	if s.dir.Owner().IsPark() { // nobody reads now, nor empties what it leaves
+		return nil
+	}
 	owing := s.owing(r.g)
+	s.emptyLeftovers(r.g, &owing)
 	if owing.Empty() {
 		return reload.RingsReleased{Order: r.Order}
 	}
@@ -120,6 +126,39 @@ func (s *Supervisor) owingOf(owing *reload.Workers, r *ringRegion, from, to *gen
 			}
 		}
 	}
+}
+
+// emptyLeftovers has siblings empty the sockets that the dead workers of g, a HANDED
+// generation, had to themselves: nobody reads those after g, and what waits there
+// would be lost. It adds the siblings that have not begun.
+func (s *Supervisor) emptyLeftovers(g *generation, owing *reload.Workers) {
+	for i, p := range g.workers {
+		if p.proc != nil || !s.abandons(g, i) {
+			continue
+		}
+		v := s.dir.Worker(int(g.Slot), i)
+		if j := s.standInFor(g, i); v.Orphaned() && j >= 0 && v.StandIn(j) {
+			s.log.Warn("a sibling empties the sockets of a dead worker", "epoch", g.Epoch, "worker", i, "sibling", j)
+			s.wakeAll()
+		}
+		// A lane that has joined empties its sockets before it does anything else.
+		if j, lanes := v.Joined(); j >= 0 && lanes < g.cfg.Lanes {
+			owing[g.Slot] |= reload.OneWorker(j)
+		}
+	}
+}
+
+// abandons reports whether datagrams wait on a socket of worker i of g that no
+// generation reads any more.
+func (s *Supervisor) abandons(g *generation, i int) bool {
+	epoch := s.dir.Owner().Epoch()
+	return slices.ContainsFunc(g.uses, func(u use) bool {
+		if u.tcp || u.fd < 0 || u.lane/g.cfg.Lanes != i || !s.dir.Leftover(epoch, u.id, int(g.Slot)) {
+			return false
+		}
+		n, err := netio.Queued(u.fd)
+		return err == nil && n > 0
+	})
 }
 
 // serves reports whether worker i of g lives, or will again.

@@ -76,6 +76,9 @@ func (ss *sockets) remove(s *socket) {
 	}
 	if ss.members[s.group()]--; ss.members[s.group()] == 0 {
 		delete(ss.members, s.group())
+		if !s.tcp {
+			delete(ss.steered, s.address) // the next group of the address knows nothing of it
+		}
 	}
 }
 

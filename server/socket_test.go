@@ -284,6 +284,29 @@ func TestGroupsGrowAndShrink(t *testing.T) {
 	}
 }
 
+// An address that is given up while its group is restricted, and served again,
+// is not taken for restricted: it was not when its group shrank to the same number
+// once more, and what came to the other sockets was lost with them.
+func TestSteerForgetsAClosedGroup(t *testing.T) {
+	ss := newSockets()
+	ap := free(t, "127.0.0.1")
+	for round := range 2 {
+		three := bind(t, ss, serving(3, ap), true)
+		commit(t, ss, three, 3)
+		two := bind(t, ss, serving(2, ap), true)
+		commit(t, ss, two, 2)
+		counts := readers(t, 300, ap, udpOf(three.uses))
+		if counts[0] == 0 || counts[1] == 0 || counts[2] != 0 {
+			t.Errorf("round %d: %v came, want the first two to get everything", round, counts)
+		}
+		ss.release(three.uses)
+		ss.release(two.uses)
+		if len(ss.steered) != 0 {
+			t.Errorf("round %d: still steered: %v", round, ss.steered)
+		}
+	}
+}
+
 // All addresses that cannot be had are told at once, and what was bound on the way
 // is given back.
 func TestBindFails(t *testing.T) {

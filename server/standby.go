@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/config"
+	"github.com/dnsapp/dnsapp/server/exit"
 	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/spawn"
 	"github.com/dnsapp/dnsapp/server/worker"
@@ -48,7 +49,7 @@ func Serve(cfg *config.Config, o Options, signals <-chan os.Signal) (int, error)
 	for {
 		s, err := New(cfg, o)
 		if err != nil {
-			return 1, err
+			return exit.Of(err), err
 		}
 		code, err := s.Run(signals)
 		d := s.departed

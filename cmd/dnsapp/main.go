@@ -44,7 +44,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.With(exit.Usage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
 	})
-	root.AddCommand(serveCommand(), checkCommand(), versionCommand(), workerCommand(), compileCommand())
+	root.AddCommand(serveCommand(), checkCommand(), versionCommand(), workerCommand(), compileCommand(), primaryCommand())
 	return root
 }
 

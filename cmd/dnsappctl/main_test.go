@@ -190,7 +190,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, backend, completion, diff, drain, explain, reload, server, status, stop, top, upgrade, version, watch, zone"},
+		{"", "needs a command: abort, backend, completion, diff, drain, explain, primary, reload, server, status, stop, top, upgrade, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list, reload, show"},
@@ -205,6 +205,7 @@ func TestUsage(t *testing.T) {
 		{"stop --timeout -5s", "--timeout -5s is negative"},
 		{"stop --fast --now", "[fast now]"},
 		{"top --interval 1ms", "--interval 1ms is shorter than 10ms"},
+		{"primary", "needs a command: status, stop"},
 		{"explain", "needs a command: flow"},
 		{"explain flow", "accepts 1 arg(s), received 0"},
 		{"explain flow 192.0.2.1", `"192.0.2.1" is no address with a port`},

@@ -87,7 +87,7 @@ is then also the last object on standard output:
 	root.AddCommand(
 		a.statusCommand(), a.topCommand(), a.watchCommand(),
 		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.upgradeCommand(), a.stopCommand(),
-		a.explainCommand(), a.zoneCommand(), a.backendCommand(), a.serverCommand(), a.diffCommand(), a.versionCommand(),
+		a.explainCommand(), a.zoneCommand(), a.primaryCommand(), a.backendCommand(), a.serverCommand(), a.diffCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -138,9 +138,54 @@ func checkPath(path string) error {
 	return nil
 }
 
+// endingTime bounds the wait for a process that is ending: it has memory to give
+// back, and perhaps a processor to wait for.
+const (
+	endingTime  = 2 * time.Second
+	endingEvery = 5 * time.Millisecond
+)
+
 // lockDir takes the flock of a control directory. The kernel drops it when the
-// process ends, however that happens.
+// process ends, however that happens. A holder that has been killed is waited for:
+// who starts the next one at once need not know how long a process takes to die.
 func lockDir(dir string) (*os.File, error) {
+	for waited := time.Duration(0); ; waited += endingEvery {
+		f, err := tryLockDir(dir)
+		if in, ok := errors.AsType[*InUseError](err); !ok || waited >= endingTime || !ending(in.PID) {
+			return f, err
+		}
+		time.Sleep(endingEvery)
+	}
+}
+
+// ending reports whether the process pid has ended or cannot go on: it is gone, a
+// zombie, or has a SIGKILL to receive (proc_pid_status(5)).
+func ending(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			if set, err := strconv.ParseUint(value, 16, 64); err == nil && set>>(unix.SIGKILL-1)&1 != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func tryLockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking control directory: %w", err)

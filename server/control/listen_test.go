@@ -4,9 +4,12 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,6 +64,54 @@ func TestSecondInstance(t *testing.T) {
 		t.Fatalf("the first instance after the second: %v", err)
 	}
 	c.Close()
+}
+
+// Who has just been killed holds the lock for as long as it takes to die, and
+// keeps nobody from starting.
+func TestHolderThatWasKilled(t *testing.T) {
+	flock, err := exec.LookPath("flock")
+	if err != nil {
+		t.Skip("flock is not installed (util-linux)")
+	}
+	dir := filepath.Dir(socketPath(t))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, LockName)
+	for range 20 {
+		holder := exec.Command(flock, "--no-fork", file, "sleep", "60")
+		if err := holder.Start(); err != nil {
+			t.Fatal(err)
+		}
+		in := new(InUseError)
+		for deadline := time.Now().Add(10 * time.Second); in.PID == 0; { // until it has the lock
+			if time.Now().After(deadline) {
+				t.Fatal("nobody takes the lock")
+			}
+			if err := os.WriteFile(file, []byte(strconv.Itoa(holder.Process.Pid)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			lock, err := tryLockDir(dir)
+			if err == nil {
+				lock.Close()
+			}
+			errors.As(err, &in)
+		}
+		if _, err := lockDir(dir); !errors.As(err, &in) { // it lives
+			t.Errorf("a second holder: %v", err)
+		}
+		if err := holder.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := lockDir(dir)
+		if err != nil {
+			t.Fatalf("over one that was killed: %v", err)
+		}
+		lock.Close()
+		if err := holder.Wait(); err == nil {
+			t.Error("the holder has ended by itself")
+		}
+	}
 }
 
 // Somebody removed the lock file of a live instance.

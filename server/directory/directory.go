@@ -220,6 +220,28 @@ func (d *Directory) SocketIDs(i int) []uint32 {
 // generation lists it, or if the one that is to read it is leaving: its lanes
 // may not have seen it yet, so nobody else begins before it has left.
 func (d *Directory) Reader(epoch uint32, socket uint32) int {
+	reader := d.turn(epoch, socket)
+	if reader >= 0 && !State(d.slot(reader).State.Load()).Live() {
+		return -1
+	}
+	return reader
+}
+
+// Leftover reports whether what waits on a socket is left to the generation in
+// slot, which is leaving, or has left: nobody else reads it now.
+func (d *Directory) Leftover(epoch, socket uint32, slot int) bool {
+	switch reader := d.turn(epoch, socket); State(d.slot(slot).State.Load()) {
+	case Leaving:
+		return reader == slot
+	case Left:
+		return reader < 0
+	}
+	return false
+}
+
+// turn returns the slot whose turn it is to read a socket, though its generation
+// may be leaving; -1: no generation lists it that may read.
+func (d *Directory) turn(epoch, socket uint32) int {
 	newest, oldest := -1, -1
 	var newestEpoch, oldestEpoch uint32
 	for i := range MaxSlots {
@@ -238,9 +260,6 @@ func (d *Directory) Reader(epoch uint32, socket uint32) int {
 	reader := newest
 	if reader < 0 {
 		reader = oldest
-	}
-	if reader >= 0 && !State(d.slot(reader).State.Load()).Live() {
-		return -1
 	}
 	return reader
 }

@@ -80,6 +80,13 @@ func (v WorkerView) Reader(self int) int {
 	}
 }
 
+// Joined returns the worker that stands in for this one and how many of its lanes
+// have joined; -1 if none does.
+func (v WorkerView) Joined() (sibling, lanes int) {
+	s := v.standIn()
+	return s.sibling(), s.readers()
+}
+
 // StandsIn reports whether worker i stands in for this one.
 func (v WorkerView) StandsIn(i int) bool { return v.standIn().sibling() == i }
 

@@ -55,6 +55,7 @@ type udpSocket struct {
 	dispatch bool // affinity: flow
 	reading  bool // this generation is its reader: it is in the poller
 	ready    bool // it may have datagrams
+	emptied  bool // the generation leaves, and what had waited is served
 	errors   int  // in a row
 }
 
@@ -260,17 +261,26 @@ func (l *lane) lookAtSlots() {
 	l.lookAtSiblings()
 	for _, s := range l.udp {
 		// Nobody reads on after us: what is queued would be lost with the socket.
-		if s.reading && l.worker.dir.Reader(epoch, s.ID) < 0 {
+		// (It may not be in the poller: the generation may have begun to leave before
+		// this lane came to look after a park.)
+		if !s.emptied && l.mayRead(s) && l.worker.dir.Leftover(epoch, s.ID, l.worker.slot) {
+			s.emptied = true
 			l.emptySocket(s)
 		}
 	}
 	l.setReading(func(socket uint32) bool {
-		return !l.stopping && l.worker.dir.Reader(epoch, socket) == l.worker.slot
+		return l.worker.dir.Reader(epoch, socket) == l.worker.slot
 	})
 	if !l.started && epoch == l.worker.epoch {
 		l.started = true
 		l.noteRead = true
 	}
+}
+
+// mayRead reports whether this lane may read s when its generation may: no sibling
+// does, and it has not been told to stop.
+func (l *lane) mayRead(s *udpSocket) bool {
+	return !l.stopping && !(l.absent && s.owner == l.worker.index)
 }
 
 // emptySocket serves what is queued on s.
@@ -313,7 +323,7 @@ func (l *lane) stop() {
 // datagram that another generation reads.
 func (l *lane) setReading(want func(socket uint32) bool) {
 	for i, s := range l.udp {
-		w := want(s.ID) && !(l.absent && s.owner == l.worker.index)
+		w := l.mayRead(s) && want(s.ID)
 		if w == s.reading {
 			continue
 		}
@@ -330,7 +340,7 @@ func (l *lane) setReading(want func(socket uint32) bool) {
 		}
 	}
 	for i, s := range l.tcp {
-		w := want(s.id)
+		w := !l.stopping && want(s.id)
 		if w == s.reading {
 			continue
 		}

@@ -33,10 +33,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// beCompiler is a compiler that fails as it is told.
+// beCompiler is a compiler that fails, or waits, as it is told.
 func beCompiler(how string) error {
 	kind, name, _ := strings.Cut(how, " ")
-	if kind == "" {
+	switch kind {
+	case "":
+		return Compile()
+	case "wait": // until a pipe has had a writer
+		if _, err := os.ReadFile(name); err != nil {
+			return err
+		}
 		return Compile()
 	}
 	var jobs []job

@@ -130,10 +130,11 @@ const largeFile = 4 << 20
 // Opener opens a file for reading and returns its descriptor.
 type Opener func(path string) (fd int, err error)
 
-// OpenFile is the Opener with the rights of the process.
+// OpenFile is the Opener with the rights of the process. It does not wait for
+// the writer of a pipe: nothing but regular files is read.
 func OpenFile(path string) (fd int, err error) {
 	err = retry(func() (err error) {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		return err
 	})
 	return fd, err
@@ -278,7 +279,11 @@ func (s *source) open(path string) (data []byte, file uint16, err error) {
 	return data, uint16(len(s.deps) - 1), nil
 }
 
-// readFile returns the content of a file, and its status before it was read. It
+// ErrNotRegular is the error of a pipe, a socket or a device in the place of a
+// file: reading it could wait for ever, and hold up all reloads, or have no end.
+var ErrNotRegular = errors.New("not a regular file (name a regular file)")
+
+// readFile returns the content of a regular file, and its status before it was read. It
 // takes the shortest way, without the runtime's preparations to wait for a file:
 // there may be hundreds of thousands of small ones. A large one is read into r.
 func readFile(o Opener, path string, r *reserve) (data []byte, st unix.Stat_t, err error) {
@@ -290,8 +295,12 @@ func readFile(o Opener, path string, r *reserve) (data []byte, st unix.Stat_t, e
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, st, err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
 		return nil, st, unix.EISDIR
+	default:
+		return nil, st, ErrNotRegular
 	}
 	data = room[byte](r, int(st.Size)+1, st.Size >= largeFile) // one more to see the end
 	for {
