@@ -39,6 +39,19 @@ const (
 	DropNoServer           // no server of the backend takes new flows
 	DropNoPort             // no socket towards the backend: ports or descriptors are used up
 	DropToServer           // the kernel refused it towards the backend
+	DropMalformed          // a frame whose lengths or fields contradict each other or the RFC
+	DropChecksum           // a wrong IP, UDP or ICMP checksum
+	DropNotLocal           // a frame for another link address, VLAN or IP address
+	DropProtocol           // a protocol that is not served, and no kernel to take it
+	DropNoListener         // no listener on this UDP port, and no kernel to take it
+	DropOption             // an IP option or extension header that is refused
+	DropFragment           // a fragment that is a duplicate or contradicts its datagram
+	DropFragOverlap        // a fragment of a datagram whose fragments overlap (RFC 5722)
+	DropFragLimit          // a fragment over the memory for reassembly
+	DropFragTimeout        // a fragment whose datagram was not complete in time
+	DropNoRoute            // an answer to an address without a route
+	DropNeighbour          // an answer whose next hop does not resolve, or too many wait for it
+	DropNoBuffer           // no free frame
 	NumReasons
 )
 
@@ -47,6 +60,8 @@ var reasonNames = [NumReasons]string{
 	"none", "short", "not_query", "ring_full", "no_socket", "too_large", "send", "no_service",
 	"owner_gone", "limit", "internal", "truncated", "bad_endpoint", "client_limit",
 	"no_server", "no_port", "to_server",
+	"malformed", "checksum", "not_local", "protocol", "no_listener", "option", "fragment", "frag_overlap", "frag_limit",
+	"frag_timeout", "no_route", "neighbour", "no_buffer",
 }
 
 // String returns the reason as the metrics and reports name it.

@@ -10,7 +10,7 @@ import (
 
 // Layout is the layout number of the counters region. Raise it with every
 // change of a block's content or of the region's shape.
-const Layout = 6
+const Layout = 7
 
 // MaxLanes is the most lanes of one generation, over all its workers.
 const MaxLanes = 256

@@ -47,6 +47,7 @@ var layers = map[string]layer{
 	"server/grace":        mechanism,
 	"server/handover":     mechanism,
 	"server/mono":         mechanism,
+	"server/packet/...":   mechanism,
 	"server/querylog":     mechanism,
 	"server/shm":          mechanism,
 	"server/spawn":        mechanism,
