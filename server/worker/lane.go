@@ -120,10 +120,11 @@ func (l *lane) run() error { return l.poller.Run(l.turn) }
 func (l *lane) turn() bool {
 	polled := false
 	for round := 0; ; round++ {
-		if l.worker.quit.Load() {
+		quit := l.worker.quit.Load()
+		l.boundary() // a last one: what only this generation reads may have become its turn meanwhile
+		if quit {
 			return true
 		}
-		l.boundary()
 		if !l.stopping && l.worker.stopping.Load() {
 			l.stop()
 		}

@@ -90,3 +90,31 @@ func TestSiblingServesLeftovers(t *testing.T) {
 	})
 	a.again(1)
 }
+
+// So does a lane that hears of the hand-over and of its end at once.
+func TestEndingLaneServesLeftovers(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	ap := w.listen(config.AffinityNone, false)
+	a := w.open(0)
+	w.boot(a)
+	l := a.workers[0].lanes[0]
+	l.boundary()
+	c := w.client(ap)
+	word := w.park(lease)
+	l.boundary()
+	c.send()
+	w.sockets, w.listeners = nil, nil
+	b := w.open(1)
+	w.dir.SetState(b.slot, directory.Active)
+	w.dir.SetState(a.slot, directory.Left)
+	if err := w.dir.Flip(word, b.epoch); err != nil {
+		t.Fatal(err)
+	}
+	l.worker.quit.Store(true)
+	if !l.turn() {
+		t.Error("it does not end")
+	}
+	if who := c.answer(); who != by(a) {
+		t.Errorf("what was left is served by %s", who)
+	}
+}
