@@ -21,7 +21,7 @@ echo "# the walks of the reload machine" >&2
 go test -count=1 -timeout 1h ./server/reload -soak
 
 echo "# the crash matrix, and upgrades" >&2
-DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(CrashMatrix|TroubledReload|Upgrade)' ./test/e2e -soak | bin/summary
+DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Proxy)?(CrashMatrix|TroubledReload|Upgrade)' ./test/e2e -soak | bin/summary
 
 echo "# full load, with limits on times" >&2
 DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Ownership|FourGenerations|EndlessFlows|ReloadStorm|Transfers)$' ./test/e2e -soak | bin/summary

@@ -226,6 +226,7 @@ type crash struct {
 	spared  bool                   // no worker is killed, whoever is
 	at      time.Time              // of the fault
 	reports map[string]load.Report // by name of the flows
+	away    func() int64           // datagrams that were served, and may not be answered; nil: there are none
 
 	// Valid after finish.
 	wrong   []error       // what was lost, doubled, or served by another process than it should be
@@ -237,16 +238,23 @@ type crash struct {
 // nobody records.
 func newCrash(t *testing.T, c cell, reload string) *crash {
 	t.Helper()
-	x := &crash{cell: c, spared: c.who == theSupervisor, flows: make(map[string]*tracked)}
-	x.server = newServer(t, settings{workers: 2, reload: reload, more: keptListener}.yaml(), zoneFiles())
-	x.h = newHolder(x.server)
-	x.serve()
-	x.awaitReady()
-	x.first = x.epoch()
+	x := startCrash(t, c, settings{workers: 2, reload: reload, more: keptListener})
 	x.track("old flows", keptAt, 16, 250)
 	x.ctl("reload", "--wait", "commit")
 	x.track("flows", keptAt, 16, 250)
 	x.track("queries", dnsAt, 32, 500)
+	return x
+}
+
+// startCrash starts a server that can be held, without a load.
+func startCrash(t *testing.T, c cell, config settings) *crash {
+	t.Helper()
+	x := &crash{cell: c, spared: c.who == theSupervisor, flows: make(map[string]*tracked)}
+	x.server = newServer(t, config.yaml(), zoneFiles())
+	x.h = newHolder(x.server)
+	x.serve()
+	x.awaitReady()
+	x.first = x.epoch()
 	return x
 }
 

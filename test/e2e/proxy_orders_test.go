@@ -50,7 +50,9 @@ func freshFlows(t *testing.T, n int) map[byte]int {
 	t.Helper()
 	pins := newPinned(n)
 	g := startFlows(t, load.UDPConfig{Targets: []netip.AddrPort{short4}, Flows: n, Rate: 2000, Once: true, Protocol: pins})
-	awaitAnswers(t, g, uint64(n))
+	if !awaiting(answerTimeout, func() bool { return g.Report().Answered >= uint64(n) }) {
+		t.Errorf("not all of %d new flows were answered: %v", n, g.Report())
+	}
 	if r := g.Stop(time.Second); r.Exact() != nil {
 		t.Error(r.Exact())
 	}
