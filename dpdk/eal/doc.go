@@ -21,6 +21,10 @@
 // Init: lock it to its goroutine. A burst is one call into C, on an array that C
 // allocated; Go reads and writes the packets in place.
 //
+// EAL maps its memory at the same addresses in every process. Go's heap, whose base is
+// random, can be in the way: build with GOEXPERIMENT=norandomizedheapbase64, as make
+// build-dpdk does.
+//
 // The primary makes the pool and the rings between all processes that there can be:
 // four slots of as many workers as the layout has. Ring(Frames, a, b) carries frames
 // that a received for b; Ring(Sends, a, b) frames that b is to send for a. They are
