@@ -236,6 +236,7 @@ func (s *Supervisor) adoptRegions(orphans []*orphan) error {
 		s.lastDeadline = now
 	}
 	s.readTallies()
+	s.keeper.adopted = true
 	return err
 }
 

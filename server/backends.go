@@ -12,6 +12,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/shm"
+	"github.com/dnsapp/dnsapp/server/statefile"
 )
 
 // backends is all servers of all live generations, by their numbers in the
@@ -23,6 +24,8 @@ type backends struct {
 	byKey  map[serverKey]*knownServer
 	taken  [backend.MaxServers]bool
 	checks map[serverKey]*checking // those that run
+
+	saved map[serverKey]statefile.Server // of an instance that has stopped; nil from the first commit on
 
 	icmp4, icmp6 int // raw sockets; -1: none
 	prepared     bool
@@ -73,6 +76,7 @@ func (b *backends) claim(cfg *config.Config) (serverNumbers, error) {
 				b.region.Server(id).Reset(s.Weight)
 				k = &knownServer{id: id}
 				b.byKey[serverKey{c.Name, s.Name, s.Address}] = k
+				b.recall(k, c, s)
 			}
 			k.users++
 			all[i] = append(all[i], k.id)
@@ -121,6 +125,7 @@ func (b *backends) commit(cfg *config.Config) {
 			w.SetOrder(backend.Enabled)
 		}
 	}
+	b.saved = nil
 }
 
 // prepare gets what only the supervisor may have, for the first configuration

@@ -98,6 +98,7 @@ func (s *Supervisor) orderServer(req control.ServerRequest) (*control.ServerStat
 				w.SetWeight(*req.Weight)
 			}
 			status := s.serverStatus(b, c)
+			s.save()
 			s.log.Info("server ordered", "backend", b.Name, "server", c.Name, "state", status.State, "weight", status.Weight)
 			return status, nil
 		}

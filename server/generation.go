@@ -439,6 +439,7 @@ func (s *Supervisor) checkGone(g *generation) {
 // all it held is given back.
 func (s *Supervisor) fold(g *generation) {
 	slot := int(g.Slot)
+	s.noteServers() // while it is known which they are
 	s.counters.Fold(slot, g.Epoch, g.lanes())
 	s.dir.SetWindow(slot, 0)
 	s.dir.SetState(slot, directory.Free)

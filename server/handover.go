@@ -370,6 +370,8 @@ func (s *Supervisor) commit(f reload.Commit) {
 	s.checkServers(g.cfg)
 	s.cfg, s.loadedAt = g.cfg, time.Now()
 	s.writePIDFile()
+	s.keeper.open = true
+	s.save()
 	if r := s.requests[f.Request]; r != nil {
 		s.commitRequest(r)
 	}

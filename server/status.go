@@ -34,6 +34,9 @@ func (s *Supervisor) status() *control.Status {
 	if r := s.underway(); r != nil && r.id != bootRequest {
 		st.Reload, st.Elapsed = r.id, control.Millis(time.Since(r.began))
 	}
+	if s.cfg.StateFile != "" {
+		st.StateFile = &control.StateFile{Path: s.cfg.StateFile, SavedAt: s.keeper.savedAt, Error: s.keeper.failed}
+	}
 	if s.standby != nil {
 		st.Standby = &s.standby.Standby
 	}

@@ -90,6 +90,7 @@ type Supervisor struct {
 	stopWaiters []*stopWaiter
 	journal     journal
 	orders      orders
+	keeper      keeper
 	pidFile     string  // written; "": none
 	taking      *taking // what this supervisor began with; nil: nothing
 	door        *handover.Listener
@@ -293,9 +294,11 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 		return exit.Of(err), err
 	}
 	s.dir.SetCoordinator(spawn.Self())
+	s.restore()
 	s.taken(s.taking)
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
 	s.monitor()
+	s.keep()
 	s.busy(true)
 	boot := s.follow(bootRequest)
 	s.feed(s.reloadEvent(boot.id))
@@ -362,6 +365,7 @@ func (s *Supervisor) close() {
 	}
 	s.endJobs()
 	s.jobs.Wait()
+	s.saveLast()
 	s.endOthers(ctx)
 	s.closeDoor()
 	s.endControl(ctx)

@@ -53,6 +53,9 @@ Workers outlive their supervisor. serve adopts those that an earlier one on the 
 control socket has left: it ends what was under way, and reloads. With --fresh it
 ends them instead, and all they have.
 
+After a full stop nothing is left to adopt. Where the configuration has a state_file,
+what was ordered of servers, their health and the counters go on from that.
+
 With --take-over it takes the sockets, the memory and the workers of a supervisor
 that runs, which stands by from then on, and reloads: so does "dnsappctl upgrade",
 which starts another binary like that. Both must be the same user, in the same

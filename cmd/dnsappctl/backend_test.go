@@ -83,7 +83,8 @@ func (b *backend) Status(ctx context.Context) (*control.Status, error) {
 	return &control.Status{
 		Name: "edge-1", Version: "v0.1.0", PID: 10, StartedAt: day, Uptime: 3661 * sec,
 		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day.Add(time.Hour), Admin: "127.0.0.1:9153",
-		Step: control.StepDrain, Reload: 2, Elapsed: 1250 * ms, Zones: 2,
+		StateFile: &control.StateFile{Path: "/var/lib/dnsapp/state.json", SavedAt: day.Add(time.Hour)},
+		Step:      control.StepDrain, Reload: 2, Elapsed: 1250 * ms, Zones: 2,
 		Generations: []control.Generation{
 			{Epoch: 2, Slot: 1, State: "active", RxOwner: true, Lanes: 2, StartedAt: day.Add(time.Hour), Workers: []control.Worker{
 				{Index: 0, PID: 20, Ready: true, Uptime: 60 * sec}, {Index: 1, PID: 21, Uptime: 5 * ms, Respawns: 1},

@@ -127,6 +127,18 @@ func (t table) row(cells ...any) {
 	fmt.Fprintln(t, b.String())
 }
 
+// stateLine says whether the state file is any good, at now.
+func stateLine(f *control.StateFile, now time.Time) string {
+	line := f.Path + ", not saved yet"
+	if !f.SavedAt.IsZero() {
+		line = fmt.Sprintf("%s, saved %s ago", f.Path, span(now.Sub(f.SavedAt)))
+	}
+	if f.Error != "" {
+		line += "; " + f.Error
+	}
+	return line
+}
+
 func showStatus(w io.Writer, s *control.Status) error {
 	fmt.Fprintf(w, "dnsapp %s (%s), pid %d, up %s\n", s.Name, s.Version, s.PID, span(s.Uptime.Duration()))
 	now := s.StartedAt.Add(s.Uptime.Duration()) // the supervisor's clock, not ours
@@ -137,6 +149,9 @@ func showStatus(w io.Writer, s *control.Status) error {
 	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.row("config", fmt.Sprintf("%s, loaded %s (%s ago)", s.ConfigFile, stamp(s.ConfigLoadedAt), span(now.Sub(s.ConfigLoadedAt))))
 	t.row("admin", admin)
+	if f := s.StateFile; f != nil {
+		t.row("state", stateLine(f, now))
+	}
 	t.row("step", stepLine(s.Step, s.Reload, s.Elapsed))
 	t.row("zones", s.Zones)
 	if b := s.Standby; b != nil {

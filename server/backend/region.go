@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/dnsapp/dnsapp/server/shm"
@@ -36,6 +37,19 @@ func (o Order) String() string {
 		return orderNames[o]
 	}
 	return "unknown"
+}
+
+// MarshalText returns the name of the order.
+func (o Order) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads the name of an order.
+func (o *Order) UnmarshalText(name []byte) error {
+	i := slices.Index(orderNames[:], string(name))
+	if i < 0 {
+		return fmt.Errorf("there is no order %q for a server", name)
+	}
+	*o = Order(i)
+	return nil
 }
 
 // Server is the words of one server. Its methods are safe for concurrent use.
@@ -188,11 +202,11 @@ func (s *Server) Down() bool { return s.down.Load() != 0 }
 
 // Counts is what a server's flows came to since it was first known.
 type Counts struct {
-	Flows   uint64 // begun
-	Refused uint64 // ICMP errors
-	Silent  uint64 // flows without one of the answers that were expected
-	To      uint64 // datagrams to it
-	From    uint64 // datagrams from it
+	Flows   uint64 `json:"flows"`   // begun
+	Refused uint64 `json:"refused"` // ICMP errors
+	Silent  uint64 `json:"silent"`  // flows without one of the answers that were expected
+	To      uint64 `json:"to"`      // datagrams to it
+	From    uint64 `json:"from"`    // datagrams from it
 }
 
 // Counts returns the counts of s.

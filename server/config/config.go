@@ -9,22 +9,23 @@ import (
 // absolute, every name resolved. It is what the supervisor runs and what it
 // hands to the workers (as JSON), so what was checked is what runs.
 type Config struct {
-	File     string         `json:"file"` // where it was read from, absolute
-	Name     string         `json:"name"`
-	Control  string         `json:"control"`
-	Admin    netip.AddrPort `json:"admin"`    // zero: no admin listener
-	PIDFile  string         `json:"pid_file"` // "": none
-	StateDir string         `json:"state_dir"`
-	User     string         `json:"user"`
-	Workers  int            `json:"workers"`
-	Lanes    int            `json:"lanes"` // auto is resolved
-	Datapath Datapath       `json:"datapath"`
-	DPDK     Primary        `json:"dpdk"`
-	Log      Log            `json:"log"`
-	Reload   Reload         `json:"reload"`
-	Upgrade  Upgrade        `json:"upgrade"`
-	DNS      DNS            `json:"dns"`
-	Zones    []Zone         `json:"zones"`
+	File      string         `json:"file"` // where it was read from, absolute
+	Name      string         `json:"name"`
+	Control   string         `json:"control"`
+	Admin     netip.AddrPort `json:"admin"`    // zero: no admin listener
+	PIDFile   string         `json:"pid_file"` // "": none
+	StateDir  string         `json:"state_dir"`
+	StateFile string         `json:"state_file"` // "": none
+	User      string         `json:"user"`
+	Workers   int            `json:"workers"`
+	Lanes     int            `json:"lanes"` // auto is resolved
+	Datapath  Datapath       `json:"datapath"`
+	DPDK      Primary        `json:"dpdk"`
+	Log       Log            `json:"log"`
+	Reload    Reload         `json:"reload"`
+	Upgrade   Upgrade        `json:"upgrade"`
+	DNS       DNS            `json:"dns"`
+	Zones     []Zone         `json:"zones"`
 
 	Backends  []Backend  `json:"backends"`
 	Listeners []Listener `json:"listeners"`

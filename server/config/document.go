@@ -19,6 +19,7 @@ type document struct {
 	Admin            netip.AddrPort  `json:"admin"` // zero: off
 	PIDFile          string          `json:"pid_file"`
 	StateDir         string          `json:"state_dir"`
+	StateFile        string          `json:"state_file"`
 	User             string          `json:"user"`
 	Workers          int             `json:"workers"`
 	Lanes            int             `json:"lanes"` // 0: auto
@@ -100,7 +101,7 @@ func decodeDuration(from, to reflect.Type, data any) (any, error) {
 // config returns what d means on a machine with so many processors.
 func (d *document) config(file string, processors int) *Config {
 	c := &Config{
-		File: file, Name: d.Name, Control: d.Control, Admin: d.Admin, PIDFile: d.PIDFile, StateDir: d.StateDir, User: d.User,
+		File: file, Name: d.Name, Control: d.Control, Admin: d.Admin, PIDFile: d.PIDFile, StateDir: d.StateDir, StateFile: d.StateFile, User: d.User,
 		Workers: d.Workers, Lanes: d.Lanes, Datapath: d.Datapath, DPDK: d.DPDK, Log: d.Log, Reload: d.Reload, Upgrade: d.Upgrade, DNS: d.DNS, Zones: d.Zones,
 		Backends: d.Backends,
 	}
@@ -147,7 +148,7 @@ func (s Service) transports() []string {
 // documentOf is the inverse of config, with lanes resolved.
 func documentOf(c *Config) *document {
 	d := &document{
-		Name: c.Name, Control: c.Control, Admin: c.Admin, PIDFile: c.PIDFile, StateDir: c.StateDir, User: c.User,
+		Name: c.Name, Control: c.Control, Admin: c.Admin, PIDFile: c.PIDFile, StateDir: c.StateDir, StateFile: c.StateFile, User: c.User,
 		Workers: c.Workers, Lanes: c.Lanes, Datapath: c.Datapath, DPDK: c.DPDK, ExposeGeneration: c.DNS.ExposeGeneration,
 		Log: c.Log, Reload: c.Reload, Upgrade: c.Upgrade, DNS: c.DNS, Zones: c.Zones, Backends: c.Backends,
 	}

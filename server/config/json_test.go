@@ -70,7 +70,7 @@ func generate(t *rapid.T) *Config {
 		return l
 	})
 	c := &Config{
-		File: text.Draw(t, "file"), Name: text.Draw(t, "name"), Control: text.Draw(t, "control"), PIDFile: text.Draw(t, "pid_file"),
+		File: text.Draw(t, "file"), Name: text.Draw(t, "name"), Control: text.Draw(t, "control"), PIDFile: text.Draw(t, "pid_file"), StateFile: text.Draw(t, "state_file"),
 		StateDir: text.Draw(t, "state_dir"), User: text.Draw(t, "user"), Workers: rapid.Int().Draw(t, "workers"),
 		Lanes: rapid.Int().Draw(t, "lanes"), Datapath: DPDK, DPDK: generatePrimary(t), Log: Log{text.Draw(t, "level"), text.Draw(t, "format")},
 		Reload: Reload{

@@ -35,6 +35,11 @@ var settings = []setting{
 		doc: "Folder of what must outlive a stop, such as secrets. It is made with mode 0700 if it is missing.",
 	},
 	{
+		path: "state_file", kind: kindNoPath, def: `""`,
+		doc: "File that carries over a stop and the next start what was ordered of servers, whether they were up, and the totals of counters. " +
+			"Its folder must be there. It is written, with mode 0600, at the end, after each order, and once a minute.",
+	},
+	{
 		path: "user", kind: kindText, max: 64, def: "nobody", frozen: frozenSupervisor,
 		doc: "User name, or numeric user id, that workers and zone compilers run as. It has an effect only when started as root.",
 	},

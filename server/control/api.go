@@ -183,6 +183,8 @@ type Status struct {
 	ConfigLoadedAt time.Time `json:"config_loaded_at"`
 	Admin          string    `json:"admin"` // address of /metrics and /healthz; "" if none
 
+	StateFile *StateFile `json:"state_file"` // null: none is written
+
 	Step        Step         `json:"step"`
 	Reload      uint64       `json:"reload"`      // under way; 0: none
 	Elapsed     Millis       `json:"elapsed_ms"`  // since it was asked for
@@ -193,6 +195,13 @@ type Status struct {
 	Standby    *Standby      `json:"standby"`     // the supervisor before this one; null: it has ended
 	LastReload *ReloadReport `json:"last_reload"` // null before the first
 	Ledger     Ledger        `json:"ledger"`      // since the first start, over all generations
+}
+
+// StateFile is the file that carries orders and counters over a stop.
+type StateFile struct {
+	Path    string    `json:"path"`
+	SavedAt time.Time `json:"saved_at"` // zero: not yet
+	Error   string    `json:"error"`    // why it could not be written last; "": it could
 }
 
 // Generation is one set of workers.

@@ -36,7 +36,7 @@ func sampleStatus() *Status {
 	}
 	return &Status{
 		Name: "edge-1", Version: "v0.1.0", PID: 10, StartedAt: day, Uptime: Millis(time.Hour),
-		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day, Admin: "127.0.0.1:9153", Step: StepDrain, Reload: 2, Elapsed: Millis(time.Second),
+		ConfigFile: "/etc/dnsapp/dnsapp.yaml", ConfigLoadedAt: day, Admin: "127.0.0.1:9153", StateFile: &StateFile{Path: "/var/lib/dnsapp/state.json", SavedAt: day, Error: "disk full"}, Step: StepDrain, Reload: 2, Elapsed: Millis(time.Second),
 		Generations: []Generation{
 			{Epoch: 2, Slot: 1, State: "active", RxOwner: true, Lanes: 2, StartedAt: day, Workers: []Worker{
 				{Index: 0, PID: 20, Ready: true, Uptime: Millis(time.Minute)},
@@ -102,7 +102,7 @@ func TestFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.NewReplacer(`"drain":null`, "", `"load":null`, "", `"standby":null`, "").Replace(string(b)); strings.Contains(got, "null") {
+	if got := strings.NewReplacer(`"drain":null`, "", `"load":null`, "", `"standby":null`, "", `"state_file":null`, "").Replace(string(b)); strings.Contains(got, "null") {
 		t.Errorf("null in %s", got)
 	}
 	if (*ReloadReport)(nil).filled() != nil {

@@ -88,6 +88,14 @@ func (s *Store) addZone(z config.Zone, report zone.Report, r *region, offset uin
 	}
 }
 
+// CellOf returns the cell of a zone's counters, which it gets if it has none; 0 if
+// there are no more.
+func (s *Store) CellOf(name string) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cellOf(name)
+}
+
 // cellOf returns the cell of a zone's counters, which it has for ever: they do not
 // fall when the zone is taken away and comes back. Store.mu is held.
 func (s *Store) cellOf(name string) uint32 {

@@ -81,6 +81,7 @@ var layers = map[string]layer{
 	"server/control":        part,
 	"server/metrics":        part,
 	"server/reload":         part,
+	"server/statefile":      part,
 	"server/zones":          part,
 
 	"server": supervisor,
