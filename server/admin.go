@@ -70,7 +70,7 @@ func (s *Supervisor) sample() (m *metrics.Sample, pids [][]int) {
 	m = &metrics.Sample{
 		Version: s.options.Version, StartedAt: s.started, ConfigLoadedAt: s.loadedAt,
 		Counters: *s.snapshot(), Step: s.currentStep(), Reloads: maps.Clone(s.outcomes),
-		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones), StaleZones: s.zones.Stale(), Standby: s.standby != nil,
+		LastReload: s.lastReport, Respawns: s.respawned, Zones: len(s.cfg.Zones), StaleZones: s.zones.Stale(), Standby: s.standby.ready(),
 		Refusals: maps.Clone(s.refusals), Lapses: s.lapses, Fences: s.fenced,
 		Backends: s.backendStatus(),
 	}

@@ -142,8 +142,11 @@ func (b *backends) prepare(cfg *config.Config) {
 	}
 	least, connections := cfg.Files()
 	want := uint64(least + connections + flows)
-	if limit, err := raiseFiles(want); err != nil || limit < want {
-		b.log.Warn("fewer descriptors than flows: raise LimitNOFILE, or lower udp_proxy.flows", "wanted", want, "limit", limit, "error", err)
+	switch limit, err := raiseFiles(want); {
+	case err != nil:
+		b.log.Warn("raising the limit of open files", "wanted", want, "error", err)
+	case limit < want:
+		b.log.Warn("fewer descriptors than flows: raise LimitNOFILE, or lower udp_proxy.flows", "wanted", want, "limit", limit)
 	}
 	if b.prepared {
 		return

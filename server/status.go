@@ -37,7 +37,7 @@ func (s *Supervisor) status() *control.Status {
 	if s.cfg.StateFile != "" {
 		st.StateFile = &control.StateFile{Path: s.cfg.StateFile, SavedAt: s.keeper.savedAt, Error: s.keeper.failed}
 	}
-	if s.standby != nil {
+	if s.standby.ready() {
 		st.Standby = &s.standby.Standby
 	}
 	if s.cfg.Admin.IsValid() {

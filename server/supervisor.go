@@ -95,7 +95,7 @@ type Supervisor struct {
 	taking      *taking // what this supervisor began with; nil: nothing
 	door        *handover.Listener
 	upgrade     *upgrade        // under way; nil: none
-	standby     *standby        // that has given the instance to this one; nil: none
+	standby     *standby        // that has given the instance to this one, and lives; nil: none
 	away        bool            // another supervisor has the instance
 	kept        []*generation   // what this one had, when it is away
 	leaving     chan *departure // takes how this process goes on
@@ -302,7 +302,10 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 	s.busy(true)
 	boot := s.follow(bootRequest)
 	s.feed(s.reloadEvent(boot.id))
-	go s.reportTo(s.taking, boot)
+	if k := s.taking; k != nil && k.conn != nil {
+		s.standby = &standby{Standby: control.Standby{PID: k.pid, Version: k.version}, conn: k.conn}
+		go s.reportTo(s.standby, boot)
+	}
 	for {
 		s.step()
 		s.keepTallies()

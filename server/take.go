@@ -219,18 +219,16 @@ func (s *Supervisor) taken(k *taking) {
 
 // reportTo tells the other supervisor how the reload to a generation of this binary
 // goes, and how it ends: then that one stands by, or takes everything back.
-func (s *Supervisor) reportTo(k *taking, boot *request) {
-	if k == nil || k.conn == nil {
-		return
-	}
+func (s *Supervisor) reportTo(b *standby, boot *request) {
 	tell := func(m handover.Message, body any) {
 		if b, err := json.Marshal(body); err == nil && body != nil {
 			m.Body = b
 		}
-		if err := handover.Tell(k.conn, m); err != nil {
+		if err := handover.Tell(b.conn, m); err != nil {
 			s.log.Debug("telling the supervisor before", "error", err)
 		}
 	}
+	go s.attendStandby(b) // before it stands by, too: it may end
 	news := func(e control.Event) { tell(handover.Message{Kind: handover.News}, e) }
 	committed := boot.committed
 	for ended := false; !ended; {
@@ -259,13 +257,11 @@ func (s *Supervisor) reportTo(k *taking, boot *request) {
 	}
 	report := boot.report
 	report.ID = 0
-	tell(handover.Message{Kind: handover.Done}, report)
-	b := &standby{Standby: control.Standby{PID: k.pid, Version: k.version, Since: time.Now()}, conn: k.conn}
-	s.post(func() {
-		s.standby = b
+	s.post(func() { // in one step: from then on it can be told to go back
+		tell(handover.Message{Kind: handover.Done}, report)
+		b.Since = time.Now()
 		s.notifyManager()
 	})
-	s.attendStandby(b)
 }
 
 // endOthers has whoever would go on with the instance know that it has been stopped.

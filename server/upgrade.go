@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,6 +127,8 @@ func (s *Supervisor) refuseUpgrade(action control.UpgradeAction) error {
 		return control.Refuse("the server is stopping")
 	case action == control.UpgradeRollback && s.standby == nil:
 		return control.Refuse("no supervisor stands by: there is nothing to go back to")
+	case action == control.UpgradeRollback && !s.standby.ready():
+		return s.standby.refusal("going back")
 	case action == control.UpgradeStart && s.standby != nil:
 		return s.standby.refusal("another upgrade")
 	}
@@ -176,8 +179,17 @@ func fitBinary(ctx context.Context, named string) (string, error) {
 	defer cancel()
 	c := exec.CommandContext(ctx, binary, "version", "--handover")
 	c.WaitDelay = time.Second
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) } // with what a script has started
 	out, err := c.Output()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no answer in %v", askTime)
+	}
 	if err != nil {
+		var ended *exec.ExitError
+		if errors.As(err, &ended) && len(ended.Stderr) > 0 {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(ended.Stderr))
+		}
 		return "", control.Refuse("upgrade refused; nothing was changed: %s version --handover: %v", binary, err)
 	}
 	terms, err := handover.ParseTerms(string(out))
@@ -276,15 +288,24 @@ func (s *Supervisor) endUpgrade(u *upgrade) {
 	s.leaving <- d
 }
 
-// standby is a supervisor that has given the instance to this one.
+// standby is a supervisor that has given the instance to this one. It stands by
+// from the end of the upgrade on; until then it follows that, and would take
+// everything back if it failed.
 type standby struct {
-	control.Standby
-	conn *net.UnixConn
-	told bool // to take the instance back
+	control.Standby // Since: of the end of the upgrade; zero before
+	conn            *net.UnixConn
+	told            bool // to take the instance back
 }
+
+// ready reports whether there is one that stands by.
+func (b *standby) ready() bool { return b != nil && !b.Since.IsZero() }
 
 // refusal says why something cannot be done as long as it is there.
 func (b *standby) refusal(what string) error {
+	if !b.ready() {
+		return control.Refuse("%s is refused until the upgrade is done, with which the supervisor before this one (pid %d, %s) begins to stand by: "+
+			"dnsappctl status says what the drain waits for, dnsappctl drain EPOCH --now ends it", what, b.PID, b.Version)
+	}
 	return control.Refuse("%s is refused while the supervisor before this one stands by (pid %d, %s): end it with dnsappctl upgrade --drain-old, or go back with --rollback", what, b.PID, b.Version)
 }
 
@@ -298,6 +319,8 @@ func (s *Supervisor) drainOld(ctx context.Context) error {
 			refused = control.Refuse("an upgrade is under way")
 		case b == nil:
 			refused = control.Refuse("no supervisor stands by")
+		case !b.ready():
+			refused = b.refusal("ending it")
 		}
 	}); err != nil || refused != nil {
 		return errors.Join(err, refused)

@@ -26,7 +26,8 @@ reload. No packet is lost and no connection is closed.
 
 The old supervisor stands by from then on, and does nothing. Until it is ended with
 --drain-old, --rollback gives everything back to it: the old binary reloads, and the
-new one ends. Reloads are refused meanwhile.
+new one ends. Reloads are refused meanwhile. It stands by once its generation is
+gone: "dnsappctl drain EPOCH --now" if you cannot wait for that.
 
   (default)    start the binary, and hand over to it  (signal USR2)
   --drain-old  end the supervisor that stands by      (signal WINCH)

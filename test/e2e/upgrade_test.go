@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -141,6 +143,49 @@ func TestUpgrade(t *testing.T) {
 	s.stopAll()
 }
 
+// As long as the generation of the old supervisor drains, that one would take everything
+// back if the upgrade failed: nothing else may begin, and nothing is lost by who tries.
+func TestUpgradeDrains(t *testing.T) {
+	s := start(t, settings{reload: "{udp_idle: 1m}"}.yaml(), zoneFiles())
+	next, old, epoch := s.next(), s.status().Version, s.epoch()
+	flows := identify(t, 20, 200)
+	awaitAnswers(t, flows, 20)
+	for _, dies := range []bool{true, false} {
+		s.ctl("upgrade", "--binary", next, "--wait", "commit")
+		for _, args := range [][]string{{"reload"}, {"upgrade", "--binary", s.exe}, {"upgrade", "--rollback"}, {"upgrade", "--drain-old"}} {
+			_, errs, code := s.tryCtl(args...)
+			if code != exit.Refused || !strings.Contains(string(errs), "until the upgrade is done") {
+				t.Errorf("%v: code %d, %s", args, code, errs)
+			}
+		}
+		if st := s.status(); st.Version != nextVersion || st.Standby != nil {
+			t.Errorf("%s has the instance, standby %v", st.Version, st.Standby)
+		}
+		if dies { // then nothing is in the way of the next one
+			s.killSupervisor()
+			s.await(5*time.Second, "an upgrade to the old binary", func() bool {
+				_, _, code := s.tryCtl("upgrade", "--binary", s.exe, "--wait", "commit")
+				return code == 0
+			})
+			s.ctl("drain", fmt.Sprint(epoch), "--now")
+			s.awaitVersion(old, true)
+			s.ctl("upgrade", "--drain-old")
+			epoch = s.epoch()
+			awaitAnswers(t, flows, 20)
+			continue
+		}
+		s.ctl("drain", fmt.Sprint(epoch), "--now")
+		s.awaitVersion(nextVersion, true)
+		s.ctl("upgrade", "--rollback", "--wait", "commit")
+	}
+	r := flows.Stop(time.Second)
+	t.Logf("flows: %v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	s.stopAll()
+}
+
 // Upgrades in a row leave nothing behind: no descriptor, no door, no memory. With
 // -soak there are twenty.
 func TestUpgradesInARow(t *testing.T) {
@@ -199,6 +244,8 @@ func TestUpgradeRefused(t *testing.T) {
 		"another layout": {s.script("layout", next+" version --handover | sed s/directory=/directory=9/"), exit.Refused, "cannot share memory (directory: "},
 		"no such file":   {s.path("nothing"), exit.Refused, "no such file"},
 		"another tool":   {"/bin/false", exit.Refused, "exit status 1"},
+		"too old":        {s.script("old", "echo unknown flag: --handover >&2; exit 2"), exit.Refused, "exit status 2: unknown flag: --handover"},
+		"says nothing":   {s.script("mute", "echo $$ >"+s.path("mute.pid")+"\nsleep 1000; true"), exit.Refused, "no answer in 5s"},
 		"exits at once":  {s.script("exits", fit+"exit 0"), exit.Failed, "exit status 0"},
 		"crashes":        {s.script("crashes", fit+"kill -SEGV $$"), exit.Failed, "signal: segmentation fault"},
 		"hangs":          {s.script("hangs", fit+"exec sleep 1000"), exit.Failed, "has not committed after 1s"},
@@ -228,6 +275,13 @@ func TestUpgradeRefused(t *testing.T) {
 		t.Error(err)
 	}
 	s.await(5*time.Second, "a supervisor and a worker are left", func() bool { return len(s.processes()) == 2 })
+	mute, err := os.ReadFile(s.path("mute.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if group, err := strconv.Atoi(strings.TrimSpace(string(mute))); err != nil || !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		t.Errorf("a binary that said nothing has left processes in the group %s (%v)", mute, err)
+	}
 }
 
 // takerPlaces are where a supervisor that takes over waits, beside those of its
