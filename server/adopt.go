@@ -32,7 +32,6 @@ import (
 type orphan struct {
 	*worker.Estate
 	conn *net.UnixConn // nil: the estate was told by the supervisor before
-	proc *spawn.Process
 	door string
 }
 

@@ -31,7 +31,7 @@ func (t Terms) String() string {
 // ParseTerms is the inverse of String.
 func ParseTerms(s string) (Terms, error) {
 	t := make(Terms)
-	for _, f := range strings.Fields(s) {
+	for f := range strings.FieldsSeq(s) {
 		name, number, ok := strings.Cut(f, "=")
 		n, err := strconv.ParseUint(number, 10, 32)
 		if !ok || err != nil {

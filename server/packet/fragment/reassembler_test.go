@@ -2,7 +2,6 @@ package fragment
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -332,7 +331,7 @@ func FuzzReassembler(f *testing.F) {
 			p.ID = uint32(b[0] >> 5)
 			d, res := h.add(&p, now)
 			if res == Complete && !bytes.Equal(d.Buf[Room:], data[:len(d.Buf)-Room]) {
-				t.Fatal(fmt.Sprintf("%d bytes came out changed", len(d.Buf)-Room))
+				t.Fatalf("%d bytes came out changed", len(d.Buf)-Room)
 			}
 			h.check(t)
 			if b[0]&8 != 0 {
