@@ -71,7 +71,7 @@ func TestSecondInstance(t *testing.T) {
 func TestHolderThatWasKilled(t *testing.T) {
 	flock, err := exec.LookPath("flock")
 	if err != nil {
-		t.Skip("flock is not installed (util-linux)")
+		t.Skip("SKIPPED: flock is not installed (util-linux)")
 	}
 	dir := filepath.Dir(socketPath(t))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

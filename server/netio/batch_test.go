@@ -249,7 +249,7 @@ func TestTruncatedDatagrams(t *testing.T) {
 func TestSourcePortZero(t *testing.T) {
 	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if errors.Is(err, unix.EPERM) {
-		t.Skip("forging a source port takes CAP_NET_RAW")
+		t.Skip("SKIPPED: forging a source port takes CAP_NET_RAW")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func BenchmarkServeBurst(b *testing.B) {
 	}
 	b.Run("1M", func(b *testing.B) {
 		if testing.Short() {
-			b.Skip("compiles a million records")
+			b.Skip("SKIPPED: compiles a million records (-short)")
 		}
 		t := serve(b, Options{Minimal: true}, "z.", benchZone(1_000_000))
 		b.Run("mixed", func(b *testing.B) { benchBurst(b, t, mixed(1_000_000), false) })

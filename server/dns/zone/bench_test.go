@@ -26,7 +26,7 @@ func BenchmarkCompile(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			if testing.Short() && c.records > 10_000 {
-				b.Skip("large")
+				b.Skip("SKIPPED: a large zone (-short)")
 			}
 			var text strings.Builder
 			text.WriteString(apexText)
