@@ -18,12 +18,9 @@ type Peers struct {
 	rx, tx   [burst.Max]mmsghdr
 	rxIov    [burst.Max]unix.Iovec
 	txIov    [burst.Max]unix.Iovec
-	control  [segmentControl]byte
-	segments int // largest segment that the kernel has not refused
+	control  [segmentSpace]byte
+	segments int // largest segment that the kernel has not refused; 0: it cuts nothing
 }
-
-// segmentControl is the size of the control message UDP_SEGMENT with padding.
-const segmentControl = unix.SizeofCmsghdr + 8
 
 // NewPeers returns the buffers of one lane: 4 MiB, of which only the pages that
 // datagrams touch take memory.
@@ -32,12 +29,14 @@ func NewPeers() (*Peers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping datagram buffers: %w", err)
 	}
-	p := &Peers{mem: mem, segments: burst.MaxPayload}
+	p := &Peers{mem: mem}
+	if cutsMessages() {
+		p.segments = burst.MaxPayload
+	}
 	for i := range burst.Max {
 		p.rxIov[i] = unix.Iovec{Base: &mem[i*stride], Len: 1 << 16}
 		p.rx[i].hdr = unix.Msghdr{Iov: &p.rxIov[i], Iovlen: 1}
 	}
-	*(*unix.Cmsghdr)(unsafe.Pointer(&p.control[0])) = unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.SOL_UDP, Type: unix.UDP_SEGMENT}
 	return p, nil
 }
 
@@ -150,9 +149,9 @@ func (p *Peers) sendSegments(fd int, b *burst.Burst, which []uint8) (int, error)
 		p.txIov[n] = iovec(b.Packets[i].Payload)
 	}
 	size := len(b.Packets[which[0]].Payload)
-	*(*uint16)(unsafe.Pointer(&p.control[unix.SizeofCmsghdr])) = uint16(size)
+	putSegment(p.control[:], size)
 	h := unix.Msghdr{Iov: &p.txIov[0], Iovlen: uint64(len(which)), Control: &p.control[0]}
-	h.SetControllen(segmentControl)
+	h.SetControllen(segmentSpace)
 	p.tx[0].hdr = h
 	err := p.sendmsg(fd)
 	switch {

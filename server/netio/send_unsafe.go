@@ -2,6 +2,7 @@ package netio
 
 import (
 	"encoding/binary"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,29 @@ const (
 // segmentSpace is the octets that the control message with the length of the
 // segments takes.
 const segmentSpace = (unix.SizeofCmsghdr + 2 + 7) &^ 7
+
+// putSegment writes the control message that has the kernel cut what goes with
+// it into datagrams of size octets.
+func putSegment(control []byte, size int) {
+	binary.NativeEndian.PutUint64(control, unix.SizeofCmsghdr+2)
+	binary.NativeEndian.PutUint32(control[8:], unix.SOL_UDP)
+	binary.NativeEndian.PutUint32(control[12:], unix.UDP_SEGMENT)
+	binary.NativeEndian.PutUint64(control[16:], 0)
+	binary.NativeEndian.PutUint16(control[16:], uint16(size))
+}
+
+// cutsMessages reports whether the kernel knows UDP_SEGMENT. Those before 4.18
+// do not, and take a message that asks for it by a control message as one large
+// datagram.
+var cutsMessages = sync.OnceValue(func() bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	_, err = unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT)
+	return err == nil
+})
 
 // group is the message that is being filled.
 type group struct {
@@ -126,12 +150,7 @@ func (b *Batch) message(u *UDP, m, first int, p *burst.Packet) {
 func (b *Batch) segment(m, size int) {
 	h := &b.tx[m].hdr
 	at := int(h.Controllen)
-	control := b.txCtl[m][at : at+segmentSpace]
-	binary.NativeEndian.PutUint64(control, unix.SizeofCmsghdr+2)
-	binary.NativeEndian.PutUint32(control[8:], unix.SOL_UDP)
-	binary.NativeEndian.PutUint32(control[12:], unix.UDP_SEGMENT)
-	binary.NativeEndian.PutUint64(control[16:], 0)
-	binary.NativeEndian.PutUint16(control[16:], uint16(size))
+	putSegment(b.txCtl[m][at:at+segmentSpace], size)
 	h.Control = &b.txCtl[m][0]
 	h.SetControllen(at + segmentSpace)
 }

@@ -25,16 +25,13 @@ type UDP struct {
 
 // NewUDP wraps a socket of BindUDP that is bound to ap.
 func NewUDP(fd int, id uint32, listener int, ap netip.AddrPort) *UDP {
-	// Kernels before 4.18 do not know the option, and take a message that asks
-	// for it by a control message as one large datagram.
-	_, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	u := &UDP{
 		FD: fd, ID: id, Answer: id, Listener: listener, Address: ap,
 		Wildcard: ap.Addr().IsUnspecified(),
 		local:    burst.EndpointOf(ap),
 		v6:       ap.Addr().Is6() && !ap.Addr().Is4In6(),
 	}
-	u.segments.Store(err == nil)
+	u.segments.Store(cutsMessages())
 	return u
 }
 
