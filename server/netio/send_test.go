@@ -173,3 +173,27 @@ func TestGroupsFail(t *testing.T) {
 		t.Error("an error that has nothing to do with groups ends them")
 	}
 }
+
+// A client that has asked two addresses of a wildcard bind gets each answer from
+// the one that it asked, though they are answered in a row.
+func TestGroupsOfOneAddress(t *testing.T) {
+	b, out := newBatch(t), new(burst.Burst)
+	u, ap := listen(t, "0.0.0.0")
+	c := client(t, "127.0.0.1")
+	answers := []answer{{0, 50}, {0, 50}, {0, 50}}
+	fill(b, out, ap, []*net.UDPConn{c}, answers)
+	asked := []string{"127.0.0.2", "127.0.0.2", "127.0.0.3"}
+	for i, a := range asked {
+		out.Packets[i].Local = burst.EndpointOf(netip.AddrPortFrom(netip.MustParseAddr(a), ap.Port()))
+	}
+	if s := b.Send(u, out); s != (Sent{Packets: 3, Bytes: 150}) {
+		t.Errorf("sent %+v", s)
+	}
+	for i, want := range asked {
+		buf := make([]byte, 100)
+		n, from, err := c.ReadFromUDPAddrPort(buf)
+		if err != nil || n != 50 || buf[0] != byte(i) || from.Addr().Unmap() != netip.MustParseAddr(want) {
+			t.Errorf("answer %d: %d octets of %d from %v, want it from %s: %v", i, n, buf[0], from, want, err)
+		}
+	}
+}
