@@ -86,6 +86,14 @@ const (
 	backoffMax = 5 * time.Second
 )
 
+// ended notes the end of a process that has lived so long.
+func (p *process) ended(lived time.Duration) {
+	if lived >= minRun {
+		p.failures = 0
+	}
+	p.failures++
+}
+
 // backoff returns how long to wait before the next start.
 func (p *process) backoff() time.Duration {
 	if p.failures <= 1 {
@@ -293,10 +301,7 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	s.closeConnections(g, i)
 	s.orphan(g, i)
 	s.wakeAll()
-	if time.Since(p.started) >= minRun {
-		p.failures = 0
-	}
-	p.failures++
+	p.ended(time.Since(p.started))
 	if !g.ending {
 		s.log.Warn("worker ended", "epoch", g.Epoch, "worker", i, "pid", proc.PID, "reason", reason)
 	}
