@@ -102,14 +102,17 @@ func (p *process) backoff() time.Duration {
 	return min(backoffMin<<min(p.failures-2, 10), backoffMax)
 }
 
-// lostAfter is how often in a row every worker of a generation must have ended
-// soon after its start for the generation to count as lost.
-const lostAfter = 4
+// A generation counts as lost when each of its workers has ended soon after its
+// start lostAfter times in a row, and none of them has then lived for settled.
+const (
+	lostAfter = 4
+	settled   = 5 * time.Second
+)
 
 // failing reports whether the workers of g end again and again.
 func (g *generation) failing() bool {
 	for _, p := range g.workers {
-		if p.failures < lostAfter || p.proc != nil && time.Since(p.started) >= minRun {
+		if p.failures < lostAfter || p.proc != nil && time.Since(p.started) >= settled {
 			return false
 		}
 	}

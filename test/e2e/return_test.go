@@ -58,7 +58,7 @@ func TestTakeBackKeepsFlows(t *testing.T) {
 					kill(t, w.PID, syscall.SIGKILL)
 					killed[w.PID] = true
 				}
-				return len(killed) == 4 && (worker == dead || w.Ready && !w.Gone)
+				return len(killed) == 4 && (worker == dead || w.Ready && !w.Gone && !killed[w.PID])
 			}
 			return false
 		})
