@@ -1,6 +1,7 @@
 package querylog
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -21,7 +22,14 @@ const (
 
 	// writeSize is the octets that are written together.
 	writeSize = 64 << 10
+
+	// pipeBuf is the octets that a pipe takes whole or not at all (PIPE_BUF,
+	// pipe(7)), so that no line is cut when its reader is slow.
+	pipeBuf = 4096
 )
+
+// A write to a pipe has one line at least.
+var _ [pipeBuf - maxLine]struct{}
 
 // Log is the query log of one process. A nil Log logs nothing.
 type Log struct {
@@ -32,6 +40,7 @@ type Log struct {
 	tail  string // of every line
 
 	fd      int
+	limit   int  // octets that one write may have
 	torn    bool // the last line in the file is not whole
 	failing bool // the last write has failed
 
@@ -44,7 +53,11 @@ type Log struct {
 func New(fd, every int, epoch uint32, worker int, block *counters.Block, log *slog.Logger) *Log {
 	l := &Log{
 		log: log, block: block, queue: newQueue(queueSize), every: uint64(max(every, 1)), tail: lineTail(epoch, worker),
-		fd: fd, stop: make(chan struct{}),
+		fd: fd, limit: writeSize + maxLine, stop: make(chan struct{}),
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		l.limit = pipeBuf
 	}
 	l.done.Go(l.run)
 	return l
@@ -79,53 +92,64 @@ func (l *Log) run() {
 
 // drain writes everything that is queued.
 func (l *Log) drain(buf []byte) {
-	lines := uint64(0)
-	add := func(r *Record) {
-		buf = appendLine(buf, r, l.tail)
-		lines++
-	}
+	add := func(r *Record) { buf = appendLine(buf, r, l.tail) }
 	for {
-		buf, lines = buf[:0], 0
-		if l.torn {
-			buf = append(buf, '\n')
-		}
+		buf = buf[:0]
 		for len(buf) < writeSize && l.queue.next(add) {
 		}
-		if lines == 0 {
+		if len(buf) == 0 {
 			return
 		}
-		l.write(buf, lines)
+		l.write(buf)
 	}
 }
 
-// write writes lines, and counts them as logged or dropped. It does not wait for
-// a pipe that is full.
-func (l *Log) write(b []byte, lines uint64) {
-	n, err := 0, error(nil)
-	for n < len(b) && err == nil {
-		var m int
-		if m, err = unix.Write(l.fd, b[n:]); m > 0 {
-			n += m
-		}
-		if errors.Is(err, unix.EINTR) {
-			err = nil
+// write writes lines, and counts each as logged or not. It does not wait for a
+// pipe that is full.
+func (l *Log) write(lines []byte) {
+	err := error(nil)
+	if l.torn {
+		if _, err = l.put([]byte{'\n'}); err == nil {
+			l.torn = false
 		}
 	}
+	for len(lines) > 0 && err == nil {
+		part := lines
+		if len(part) > l.limit {
+			part = part[:bytes.LastIndexByte(part[:l.limit], '\n')+1]
+		}
+		var n int
+		n, err = l.put(part)
+		l.torn = n > 0 && part[n-1] != '\n'
+		l.block.Add(counters.QueriesLogged, uint64(bytes.Count(part[:n], []byte{'\n'})))
+		lines = lines[n:]
+	}
 	if err == nil {
-		l.torn = false
-		l.block.Add(counters.QueriesLogged, lines)
 		if l.failing {
 			l.failing = false
 			l.log.Info("the query log is written again")
 		}
 		return
 	}
-	l.torn = l.torn && n == 0 || n > 0 && b[n-1] != '\n'
-	l.block.Add(counters.QueriesNotLogged, lines) // those that got out are few
+	l.block.Add(counters.QueriesNotLogged, uint64(bytes.Count(lines, []byte{'\n'})))
 	if !l.failing && !errors.Is(err, unix.EAGAIN) {
 		l.failing = true
 		l.log.Warn("the query log is not written", "error", err)
 	}
+}
+
+// put writes b, and says how much of it was written before an error.
+func (l *Log) put(b []byte) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Write(l.fd, b[n:])
+		if m > 0 {
+			n += m
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // Sampler chooses the queries of one lane or stream that are logged. It belongs to
