@@ -147,7 +147,7 @@ func valueSchema(k *key) object {
 	case kindGlobs:
 		one := append(text, member{"minLength", 1})
 		return object{{"anyOf", []object{one, {{"type", "array"}, {"items", one}}}}}
-	case kindAddr:
+	case kindAddr, kindServer:
 		return orEnvironment(pattern(address))
 	case kindAddrs:
 		return object{{"type", "array"}, {"minItems", 1}, {"items", orEnvironment(pattern(address))}}

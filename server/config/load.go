@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"unicode/utf8"
 
@@ -31,6 +34,7 @@ type system struct {
 	env        func(name string) (string, bool)
 	host       func() (string, error)
 	user       func(name string) error // nil: it exists
+	local      func(netip.Addr) bool   // it is one of this host's
 	root       bool                    // started as root
 	processors int                     // that this process may use
 	dpdk       bool                    // this binary has DPDK
@@ -48,7 +52,8 @@ func machine() *system {
 			_, _, err := LookupUser(name)
 			return err
 		},
-		root: os.Geteuid() == 0,
+		local: isLocal,
+		root:  os.Geteuid() == 0,
 		// Fixed for the life of a process, unlike GOMAXPROCS, so that "auto"
 		// means the same at every reload.
 		processors: runtime.NumCPU(),
@@ -110,6 +115,19 @@ func load(path string, sys *system) (*Config, error) {
 		return nil, c.problems.first()
 	}
 	return d.config(file, sys.processors), nil
+}
+
+// isLocal reports whether a is an address of this host, whichever of its
+// interfaces has it.
+func isLocal(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	all, _ := net.InterfaceAddrs() // none: nothing is known of this host
+	return slices.ContainsFunc(all, func(one net.Addr) bool {
+		p, err := netip.ParsePrefix(one.String())
+		return err == nil && p.Addr() == a.WithZone("")
+	})
 }
 
 // read is os.ReadFile for regular files of a sane size: a pipe would keep a

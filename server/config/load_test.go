@@ -88,6 +88,8 @@ func testSystem() *system {
 			}
 			return nil
 		},
+		local: func(a netip.Addr) bool { return a.IsLoopback() || a == netip.MustParseAddr("192.0.2.7") },
+
 		processors: 4,
 	}
 }

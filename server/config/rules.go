@@ -19,6 +19,7 @@ func (c *checker) rules(d *document) {
 	c.checkZones(d)
 	c.checkBackends(d)
 	c.checkListeners(d)
+	c.checkLoops(d)
 	c.checkBinds(d)
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -14,16 +15,38 @@ func (c *checker) checkBackends(d *document) {
 		b := &d.Backends[i]
 		key := "backends[" + strconv.Itoa(i) + "]"
 		c.checkUnique(first, b.Name, i, "backends", key, "give each backend its own name")
-		names := map[string]int{}
-		for j := range b.Servers {
-			s := &b.Servers[j]
-			entry := fmt.Sprintf("%s.servers[%d]", key, j)
-			c.checkUnique(names, s.Name, j, key+".servers", entry, "give each server of a backend its own name")
-			if s.Address.IsValid() && s.Address.Addr().IsUnspecified() {
-				c.reportKey(entry+".address", fault{fmt.Sprintf("%v is not the address of one host", s.Address), "name the host that serves"})
-			}
-		}
+		c.checkServers(b, key+".servers")
 		c.checkHealth(b, key+".health")
+	}
+}
+
+// checkServers reports servers that are there twice, and a list that has none but
+// for an emergency.
+func (c *checker) checkServers(b *Backend, list string) {
+	names, addresses := map[string]int{}, map[netip.AddrPort]int{}
+	backups := 0
+	for i := range b.Servers {
+		s := &b.Servers[i]
+		entry := fmt.Sprintf("%s[%d]", list, i)
+		c.checkUnique(names, s.Name, i, list, entry, "give each server of a backend its own name")
+		if s.Backup {
+			backups++
+		}
+		if !s.Address.IsValid() { // was refused
+			continue
+		}
+		if j, twice := addresses[s.Address]; twice {
+			other := fmt.Sprintf("%s[%d].address", list, j)
+			c.reportKey(entry+".address", fault{
+				fmt.Sprintf("%v is also the address of %s", s.Address, c.where(other, entry)),
+				"name each server once; weight gives one more flows",
+			})
+			continue
+		}
+		addresses[s.Address] = i
+	}
+	if backups > 0 && backups == len(b.Servers) {
+		c.reportKey(list, fault{"are all backups, of nothing", "leave backup out of those that are to get flows"})
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	kindNoPath               // kindPath, or "" for none
 	kindAddr                 // IP address and port
 	kindAddrs                // list of kindAddr
+	kindServer               // kindAddr of another host
 	kindHost                 // IP address
 	kindHosts                // list of kindHost, none twice
 	kindAdmin                // kindAddr, or off
@@ -138,6 +139,8 @@ func (k *key) accepts() string {
 		return "a path that may have wildcards, such as conf.d/*.yaml, or a list of them"
 	case kindAddr:
 		return `an address with its port, such as "127.0.0.1:53" or "[::1]:53"`
+	case kindServer:
+		return `an address with its port, such as "192.0.2.1:9000" or "[2001:db8::1]:9000"`
 	case kindAddrs:
 		return `a list of addresses with their ports, such as ["127.0.0.1:53", "[::1]:53"]`
 	case kindHost:

@@ -38,8 +38,8 @@ var lists = []setting{
 			"Over a reload, a server with the same name and address keeps its health and its flows.",
 	},
 	{
-		path: "backends[].servers[].address", kind: kindAddr, required: true, sample: "127.0.0.1:9000",
-		doc: "Where it serves.",
+		path: "backends[].servers[].address", kind: kindServer, required: true, sample: "127.0.0.1:9000",
+		doc: "Where it serves. No two servers of a backend may have the same one, and none may be where a listener of this backend serves.",
 	},
 	{
 		path: "backends[].servers[].weight", kind: kindInt, def: "1", min: 1, max: 256,
@@ -47,7 +47,7 @@ var lists = []setting{
 	},
 	{
 		path: "backends[].servers[].backup", kind: kindBool, def: "false",
-		doc: "It gets new flows only when no server that is no backup can take them.",
+		doc: "It gets new flows only when no server that is no backup can take them. One server at least must be none.",
 	},
 	{
 		path: "backends[].servers[].max_flows", kind: kindInt, def: "0", min: 0, max: maxFlows,

@@ -76,6 +76,8 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 		return parseAddr(s.text, "9153")
 	case kindAddr, kindAddrs:
 		return parseAddr(s.text, "53")
+	case kindServer:
+		return parseServer(s.text, "9000")
 	case kindWord, kindWords:
 		return k.parseWord(s.text)
 	case kindDomain:
@@ -226,25 +228,54 @@ func (k *key) parseWord(s string) (any, *fault) {
 // parseAddr checks an address to serve on and returns it in canonical form.
 // usual is the port to propose where there is none.
 func parseAddr(s, usual string) (any, *fault) {
+	ap, f := parseAddrPort(s, usual)
+	switch a := ap.Addr(); {
+	case f != nil:
+		return nil, f
+	case ofMany(a):
+		return nil, &fault{fmt.Sprintf("%q is not the address of one host", s), "write an address of this host"}
+	}
+	return ap.String(), nil
+}
+
+// parseServer is parseAddr for an address to send to.
+func parseServer(s, usual string) (any, *fault) {
+	ap, f := parseAddrPort(s, usual)
+	if host, port, err := net.SplitHostPort(s); err == nil && (host == "" || host == "*") {
+		return nil, &fault{fmt.Sprintf("%q names no address", s), fmt.Sprintf(`write the address of the host that serves, such as "192.0.2.1:%s"`, port)}
+	}
+	switch a := ap.Addr(); {
+	case f != nil:
+		return nil, f
+	case ofMany(a), a.IsUnspecified():
+		return nil, &fault{fmt.Sprintf("%q is not the address of one host", s), "write the address of the host that serves"}
+	}
+	return ap.String(), nil
+}
+
+// ofMany reports whether a is never the address of one host.
+func ofMany(a netip.Addr) bool {
+	return a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func parseAddrPort(s, usual string) (netip.AddrPort, *fault) {
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil {
-		return nil, addrFault(s, usual)
+		return ap, addrFault(s, usual)
 	}
 	a := ap.Addr()
 	switch {
 	case ap.Port() == 0:
-		return nil, &fault{fmt.Sprintf("%q has port 0", s), "write a port from 1 to 65535"}
+		return ap, &fault{fmt.Sprintf("%q has port 0", s), "write a port from 1 to 65535"}
 	case a.Is4In6():
-		return nil, &fault{fmt.Sprintf("%q is an IPv4 address in IPv6 form", s), fmt.Sprintf("write %q", netip.AddrPortFrom(a.Unmap(), ap.Port()))}
-	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return nil, &fault{fmt.Sprintf("%q is not the address of one host", s), "write an address of this host"}
+		return ap, &fault{fmt.Sprintf("%q is an IPv4 address in IPv6 form", s), fmt.Sprintf("write %q", netip.AddrPortFrom(a.Unmap(), ap.Port()))}
 	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
-		return nil, &fault{
+		return ap, &fault{
 			fmt.Sprintf("%q is link-local and names no interface", s),
 			fmt.Sprintf("write %q", netip.AddrPortFrom(a.WithZone("eth0"), ap.Port())),
 		}
 	}
-	return ap.String(), nil
+	return ap, nil
 }
 
 // parseHost checks an address of this host without a port and returns it in
@@ -256,7 +287,7 @@ func parseHost(s string) (any, *fault) {
 		return nil, &fault{fmt.Sprintf("%q is not an IP address", s), `write an address without a port, such as "192.0.2.1" or "2001:db8::1"`}
 	case a.Is4In6():
 		return nil, &fault{fmt.Sprintf("%q is an IPv4 address in IPv6 form", s), fmt.Sprintf("write %q", a.Unmap())}
-	case a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case ofMany(a) || a.IsUnspecified():
 		return nil, &fault{fmt.Sprintf("%q is not the address of one host", s), "write an address of this host"}
 	}
 	return a.String(), nil
