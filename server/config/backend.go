@@ -72,7 +72,7 @@ type UDPProxy struct {
 	Transparent   bool          `json:"transparent"`    // the source is the client
 	ProxyProtocol bool          `json:"proxy_protocol"` // version 2, in the first datagram of a flow
 	Flows         int           `json:"flows"`          // of a worker
-	ClientFlows   int           `json:"client_flows"`   // of a lane and client
+	ClientFlows   int           `json:"client_flows"`   // of a worker and client
 }
 
 // BackendOf returns the backend of a listener, nil if it has none.

@@ -172,7 +172,7 @@ var lists = []setting{
 	},
 	{
 		path: "listeners[].udp_proxy.client_flows", kind: kindInt, def: "4096", min: 1, max: maxFlows,
-		doc: "Flows that a lane allows for one client at this listener: an IPv4 address, or an IPv6 network of 64 bits.",
+		doc: "Flows that a worker allows for one client at this listener: an IPv4 address, or an IPv6 network of 64 bits.",
 	},
 }
 

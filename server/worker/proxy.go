@@ -29,9 +29,11 @@ type proxyKeeper struct {
 // newProxyKeeper returns nil if no listener is a UDP proxy.
 func newProxyKeeper(w *Worker) (*proxyKeeper, error) {
 	cfg := w.m.Config
-	wanted := false
-	for _, l := range cfg.Listeners {
-		wanted = wanted || l.Service == config.ServiceUDPProxy
+	wanted, flows := false, make([]int, len(cfg.Listeners))
+	for i, l := range cfg.Listeners {
+		if l.Service == config.ServiceUDPProxy {
+			wanted, flows[i] = true, l.UDPProxy.Flows
+		}
 	}
 	if !wanted {
 		return nil, nil
@@ -44,7 +46,7 @@ func newProxyKeeper(w *Worker) (*proxyKeeper, error) {
 	if k.region, err = backend.Attach(r); err != nil {
 		return nil, err
 	}
-	k.group, err = proxy.NewGroup(cfg.Lanes, len(cfg.Listeners), func(lane int) { netio.Wake(w.lanes[lane].wake) })
+	k.group, err = proxy.NewGroup(cfg.Lanes, flows, func(lane int) { netio.Wake(w.lanes[lane].wake) })
 	return k, err
 }
 

@@ -1,11 +1,5 @@
 package proxy
 
-import (
-	"encoding/binary"
-
-	"github.com/dnsapp/dnsapp/server/burst"
-)
-
 // Refusals by ICMP that a lane sends: one a millisecond, and so many at once.
 const refusalBurst = 100
 
@@ -26,15 +20,4 @@ func (b *budget) take(now uint32) bool {
 	}
 	b.left--
 	return true
-}
-
-// clientOf returns what the flows of a client are counted by: an IPv4 address, or
-// the first 64 bits of an IPv6 one, for a host has all of those.
-func clientOf(e *burst.Endpoint) [16]byte {
-	if e.Is4() {
-		return e.IP
-	}
-	var c [16]byte
-	binary.BigEndian.PutUint64(c[:], binary.BigEndian.Uint64(e.IP[:]))
-	return c
 }

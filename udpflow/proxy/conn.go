@@ -44,6 +44,7 @@ type conn struct {
 	queued   bool // in the list of those that are ready
 	bound    bool // in the index: the client's next datagram is for it
 	inBurst  bool // head and tail are valid
+	counted  bool // in the census. Valid iff active
 	opened   bool // the server has had its first datagram
 	clean    bool // every answer has come. Valid iff resting
 }

@@ -21,7 +21,6 @@ type Lane struct {
 	secret flow.Secret
 
 	pools   [][]pool           // by listener and member
-	clients []map[[16]byte]int // flows by client, by listener
 	sources int                // turns through Options.Sources
 	counts  [][]backend.Counts // not told yet, by listener and member
 
@@ -69,7 +68,6 @@ func New(s Setup) *Lane {
 		}
 		l.pools = append(l.pools, pools)
 		l.counts = append(l.counts, make([]backend.Counts, len(pools)))
-		l.clients = append(l.clients, make(map[[16]byte]int))
 	}
 	if rings := s.Group.handoffs; rings != nil {
 		for lane := range s.Group.lanes {
@@ -202,28 +200,27 @@ func (l *Lane) send(at int32, b *burst.Burst, now uint32) {
 // begin makes a flow for p, or sets why there is none.
 func (l *Lane) begin(hash uint64, p *burst.Packet, listener int, now uint32) int32 {
 	o := l.Listeners[listener]
-	client := clientOf(&p.Remote)
-	flows := &l.Group.flows[listener]
-	if l.clients[listener][client] >= o.ClientFlows {
-		p.Drop = counters.DropClientLimit
-		return none
-	}
-	if flows.Add(1) > int64(o.Flows) {
-		flows.Add(-1)
-		p.Drop = counters.DropLimit
-		return none
-	}
 	at, member := none, 0
-	if m, ok := o.Pool.Pick(&p.Remote.IP, now); !ok {
-		p.Drop = counters.DropNoServer
-		if l.refusals.take(now) {
-			l.Client.Refuse(&p.Local, &p.Remote)
-		}
-	} else if at, member = l.takeConn(o, listener, m, p, now), m; at == none {
-		p.Drop = counters.DropNoPort
+	client, flows := clientOf(&l.secret, &p.Remote), &l.Group.flows[listener]
+	room, counted := l.Group.clients[listener].begin(client, o.ClientFlows)
+	switch {
+	case !room:
+		p.Drop = counters.DropClientLimit
+	case flows.Add(1) > int64(o.Flows):
+		p.Drop = counters.DropLimit
+	default:
+		at, member = l.takeServer(o, listener, p, now)
 	}
 	if at == none {
-		flows.Add(-1)
+		if room {
+			flows.Add(-1)
+		}
+		if counted {
+			l.Group.clients[listener].end(client)
+		}
+		if o.Recorded { // whoever reads the wire next would give it to us
+			l.Table.Remove(hash, l.Worker)
+		}
 		return none
 	}
 	c := l.slab.at(at)
@@ -232,14 +229,30 @@ func (l *Lane) begin(hash uint64, p *burst.Packet, listener int, now uint32) int
 	c.last, c.touched = now, now
 	c.requests, c.answers = 0, 0
 	c.opened, c.inBurst = false, false
-	c.bound = true
+	c.bound, c.counted = true, counted
 	l.index.add(&l.slab, at, hash)
 	l.wheel.add(&l.slab, at, now+millis(o.Timeout), now)
-	l.clients[listener][client]++
 	o.Pool.Begin(member)
 	l.counts[listener][member].Flows++
 	l.Block.Add(counters.ProxyFlows, 1)
 	return at
+}
+
+// takeServer chooses a server for a new flow and returns it with a conn towards
+// it, or sets why there is none.
+func (l *Lane) takeServer(o *Listener, listener int, p *burst.Packet, now uint32) (at int32, member int) {
+	member, ok := o.Pool.Pick(&p.Remote.IP, now)
+	if !ok {
+		p.Drop = counters.DropNoServer
+		if l.refusals.take(now) {
+			l.Client.Refuse(&p.Local, &p.Remote)
+		}
+		return none, 0
+	}
+	if at = l.takeConn(o, listener, member, p, now); at == none {
+		p.Drop = counters.DropNoPort
+	}
+	return at, member
 }
 
 // unbind makes the client's next datagram begin a new flow.
@@ -262,10 +275,8 @@ func (l *Lane) end(at int32, now uint32, clean bool) {
 		}
 		l.unbind(at)
 	}
-	if client := clientOf(&c.remote); l.clients[listener][client] > 1 {
-		l.clients[listener][client]--
-	} else {
-		delete(l.clients[listener], client)
+	if c.counted {
+		l.Group.clients[listener].end(clientOf(&l.secret, &c.remote))
 	}
 	if o.Responses > 0 && c.answers == 0 {
 		l.counts[listener][c.member].Silent++

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dnsapp/dnsapp/server/backend"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/mono"
@@ -226,6 +228,61 @@ func TestLimits(t *testing.T) {
 			for _, want := range []string{"1", "2", "4"} {
 				got, _ := r.arrived(0)
 				r.want("the server has", got, want)
+			}
+		})
+	}
+}
+
+// The limit of a client is one for all lanes, and its flows that have ended do not
+// count.
+func TestLimitOfClientOverLanes(t *testing.T) {
+	o := options()
+	o.ClientFlows, o.Responses = 3, 1
+	r := newRig(t, o, 3, 1)
+	var ports []netip.AddrPort
+	for _, l := range r.lanes {
+		r.want("dropped", r.send(r.clientAt(l), "in"), counters.NotDropped)
+		_, port := r.arrived(0)
+		ports = append(ports, port)
+	}
+	for _, l := range r.lanes {
+		r.want("dropped", r.send(r.clientAt(l), "over"), counters.DropClientLimit)
+	}
+	r.want("flows", r.flows(), 3)
+	r.answer(0, ports[1], "the end")
+	r.until("a flow has ended", func() bool { return r.flows() == 2 })
+	r.want("dropped", r.send(r.clientAt(r.lanes[0]), "in"), counters.NotDropped)
+	r.want("dropped", r.send(r.clientAt(r.lanes[1]), "over"), counters.DropClientLimit)
+}
+
+// What is refused is in no flow table: after a reload it would go to a generation
+// that drains.
+func TestRefusedIsNotRecorded(t *testing.T) {
+	for why, c := range map[counters.Reason]struct {
+		limit  func(o *proxy.Options)
+		happen func(r *rig)
+	}{
+		counters.DropLimit:       {limit: func(o *proxy.Options) { o.Flows = 1 }},
+		counters.DropClientLimit: {limit: func(o *proxy.Options) { o.ClientFlows = 1 }},
+		counters.DropNoServer:    {happen: func(r *rig) { r.region.Server(0).SetDown() }},
+		counters.DropNoPort:      {happen: func(r *rig) { r.lanes[0].dialError = unix.EADDRNOTAVAIL }},
+	} {
+		t.Run(why.String(), func(t *testing.T) {
+			o := options()
+			o.Recorded = true
+			if c.limit != nil {
+				c.limit(&o)
+			}
+			r := newRig(t, o, 1, 1)
+			first, second := r.client(), r.client()
+			r.want("dropped", r.send(first, "in"), counters.NotDropped)
+			if c.happen != nil {
+				c.happen(r)
+			}
+			r.want("dropped", r.send(second, "over"), why)
+			for c, want := range map[*net.UDPConn]bool{first: true, second: false} {
+				_, alive := r.table.Find(r.hash(c), mono.Millis())
+				r.want("recorded", alive, want)
 			}
 		})
 	}

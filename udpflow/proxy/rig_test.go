@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type rig struct {
 	t       *testing.T
 	lanes   []*rigLane
 	group   *proxy.Group
+	table   *table.Table
 	region  *backend.Region
 	servers []*net.UDPConn
 	refused []burst.Endpoint // clients told by ICMP
@@ -46,6 +48,8 @@ type rigLane struct {
 	block  *counters.Block
 	in     burst.Burst
 	ready  func(token int32)
+
+	dialError error // of the next sockets; nil: there are some
 }
 
 // newRig makes a proxy with so many servers, which the test plays.
@@ -63,7 +67,7 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 	must(err)
 	r.region.Open(0, lanes)
 	const slots = 1 << 12
-	flows, err := table.Format(shm.Heap(table.RegionSize(slots)), slots, 10*time.Second, flow.NewSecret())
+	r.table, err = table.Format(shm.Heap(table.RegionSize(slots)), slots, 10*time.Second, flow.NewSecret())
 	must(err)
 	set, err := counters.Format(shm.Heap(counters.RegionSize))
 	must(err)
@@ -78,7 +82,7 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 		members = append(members, backend.Member{ID: i})
 		addrs = append(addrs, c.LocalAddr().(*net.UDPAddr).AddrPort())
 	}
-	r.group, err = proxy.NewGroup(lanes, 1, func(int) {}) // until turns every lane
+	r.group, err = proxy.NewGroup(lanes, []int{o.Flows}, func(int) {}) // until turns every lane
 	must(err)
 	for i := range lanes {
 		l := &rigLane{rig: r, block: set.Block(0, i)}
@@ -101,7 +105,7 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 			l.peers.Close()
 		})
 		l.Lane = proxy.New(proxy.Setup{
-			Group: r.group, Lane: i, Worker: 0, Table: flows, Block: l.block, Net: l, Client: l, Idle: func() {}, Now: mono.Millis(),
+			Group: r.group, Lane: i, Worker: 0, Table: r.table, Block: l.block, Net: l, Client: l, Idle: func() {}, Now: mono.Millis(),
 			Listeners: []*proxy.Listener{{
 				Options: o, Servers: addrs, Pool: backend.NewPool(backend.RoundRobin, 0, r.region, r.region.Row(0, i), members),
 			}},
@@ -113,6 +117,9 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 }
 
 func (l *rigLane) Dial(server netip.AddrPort, source netip.Addr) (int, error) {
+	if l.dialError != nil {
+		return -1, l.dialError
+	}
 	return netio.DialUDP(server, source)
 }
 
@@ -145,6 +152,11 @@ func (l *rigLane) receive() []burst.Packet {
 		return nil
 	}
 	l.in.Now = mono.Now()
+	for i := range l.in.Packets[:l.in.N] { // as the dispatcher does
+		p := &l.in.Packets[i]
+		p.Hash = l.rig.hashOf(&p.Local, &p.Remote)
+		l.rig.table.Record(p.Hash, 0, mono.Millis())
+	}
 	l.Handler(0).ServeBurst(&l.in)
 	return l.in.Packets[:l.in.N]
 }
@@ -174,9 +186,12 @@ func (r *rig) until(what string, ok func() bool) {
 }
 
 // client returns a socket that sends to lane 0.
-func (r *rig) client() *net.UDPConn {
+func (r *rig) client() *net.UDPConn { return r.clientAt(r.lanes[0]) }
+
+// clientAt returns a socket that sends to l.
+func (r *rig) clientAt(l *rigLane) *net.UDPConn {
 	r.t.Helper()
-	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.lanes[0].addr))
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.addr))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -184,16 +199,17 @@ func (r *rig) client() *net.UDPConn {
 	return c
 }
 
-// send has a client send a datagram, and lane 0 serve it. It returns why it was
-// dropped, if it was.
+// send has a client send a datagram, and the lane that it sends to serve it. It
+// returns why it was dropped, if it was.
 func (r *rig) send(c *net.UDPConn, text string) counters.Reason {
 	r.t.Helper()
 	if _, err := c.Write([]byte(text)); err != nil {
 		r.t.Fatal(err)
 	}
+	at := slices.IndexFunc(r.lanes, func(l *rigLane) bool { return l.addr == c.RemoteAddr().(*net.UDPAddr).AddrPort() })
 	var got []burst.Packet
 	r.until("a datagram is received", func() bool {
-		got = r.lanes[0].receive()
+		got = r.lanes[at].receive()
 		return len(got) > 0
 	})
 	return got[0].Drop
@@ -249,6 +265,17 @@ func peek(t *testing.T, c *net.UDPConn) (text string, ok bool) {
 		t.Fatal(e)
 	}
 	return string(b[:max(n, 0)]), err == nil
+}
+
+func (r *rig) hashOf(local, remote *burst.Endpoint) uint64 {
+	secret := r.table.Secret()
+	return flow.Hash(&secret, flow.UDP, local, remote)
+}
+
+// hash returns the hash of a client's flow.
+func (r *rig) hash(c *net.UDPConn) uint64 {
+	local, remote := burst.EndpointOf(c.RemoteAddr().(*net.UDPAddr).AddrPort()), burst.EndpointOf(c.LocalAddr().(*net.UDPAddr).AddrPort())
+	return r.hashOf(&local, &remote)
 }
 
 func (r *rig) count(id counters.ID) (n uint64) {

@@ -23,7 +23,7 @@ type Options struct {
 	Transparent   bool          // the source is the client
 	ProxyProtocol bool          // a header before the first datagram
 	Flows         int           // of all lanes of the worker
-	ClientFlows   int           // of a lane and client
+	ClientFlows   int           // of all lanes of the worker, and a client
 	Recorded      bool          // the flow table has its flows
 	Passive       backend.Passive
 }
@@ -74,6 +74,7 @@ type Client interface {
 type Group struct {
 	lanes    []*Lane
 	flows    []atomic.Int64 // by listener
+	clients  []census       // by listener
 	handoffs *ring.Rings    // from each lane to each; nil: there is one lane
 	wake     func(lane int)
 }
@@ -82,9 +83,15 @@ type Group struct {
 // largest datagram.
 const handoffBytes = 256 << 10
 
-// NewGroup returns the group of a worker. wake hastens a lane.
-func NewGroup(lanes, listeners int, wake func(lane int)) (*Group, error) {
-	g := &Group{lanes: make([]*Lane, lanes), flows: make([]atomic.Int64, listeners), wake: wake}
+// NewGroup returns the group of a worker. flows are the limits of its listeners,
+// 0 of those that are no proxies. wake hastens a lane.
+func NewGroup(lanes int, flows []int, wake func(lane int)) (*Group, error) {
+	g := &Group{lanes: make([]*Lane, lanes), flows: make([]atomic.Int64, len(flows)), clients: make([]census, len(flows)), wake: wake}
+	for i, n := range flows {
+		if n > 0 {
+			g.clients[i] = newCensus(n)
+		}
+	}
 	if lanes == 1 {
 		return g, nil
 	}
