@@ -138,17 +138,41 @@ func (s *Supervisor) setHanded(f reload.SetHanded) {
 // How often a watcher looks. Within a park every microsecond is one in which
 // nobody reads.
 const (
-	parkSpin      = time.Millisecond // without a pause, before it looks every parkInterval
 	parkInterval  = 50 * time.Microsecond
 	askInterval   = 200 * time.Microsecond
 	drainInterval = time.Millisecond
 )
 
-// watch calls look, beside the loop, every interval until it returns an event,
-// which is fed. A watch whose answer is late is ignored by the machine; it ends
+// How long the loop itself waits for signs of lanes, and does nothing else, before a
+// watcher does: lanes give them within a burst, unless they wait for a processor, or
+// stand still.
+const (
+	parkPatience = 10 * time.Millisecond
+	askPatience  = 2 * time.Millisecond
+)
+
+// attendLanes calls look whenever a lane has given a sign, until it returns an event, for
+// as long as patience at most; then it returns nil. Whoever gives the sign wakes the
+// loop: no timer, and no other goroutine, has to run before.
+func (s *Supervisor) attendLanes(patience time.Duration, look func() reload.Event) reload.Event {
+	for began := time.Now(); ; {
+		signs := s.dir.Signs()
+		if e := look(); e != nil {
+			return e
+		}
+		left := patience - time.Since(began)
+		if left <= 0 {
+			return nil
+		}
+		s.dir.AwaitSign(signs, left)
+	}
+}
+
+// watch calls look, for as long as patience when a lane has given a sign, then beside the
+// loop every interval, until it returns an event, which is fed. A watch whose answer is late is ignored by the machine; it ends
 // when the supervisor does.
-func (s *Supervisor) watch(order uint32, interval time.Duration, look func() reload.Event) {
-	if e := look(); e != nil {
+func (s *Supervisor) watch(order uint32, patience, interval time.Duration, look func() reload.Event) {
+	if e := s.attendLanes(patience, look); e != nil {
 		s.feed(e)
 		return
 	}
@@ -253,7 +277,7 @@ func (s *Supervisor) askLanes(f reload.Ask) {
 	s.wakeAll()
 	heartbeat := s.heartbeat()
 	began := time.Now()
-	s.watch(f.Order, askInterval, func() reload.Event {
+	s.watch(f.Order, askPatience, askInterval, func() reload.Event {
 		rest := open[:0]
 		for _, a := range open {
 			v := s.dir.Worker(a.slot, a.worker)
@@ -298,13 +322,13 @@ func (s *Supervisor) park(order uint32) {
 		s.feed(reload.ParkLapsed{Order: order})
 		return
 	}
-	s.wakeAll()
 	type reader struct{ slot, lane, worker int }
 	var open []reader
 	for _, g := range s.gens {
 		if g == nil || !s.dir.Generation(int(g.Slot)).State.MayRead() {
-			continue
+			continue // nor woken: its lanes would only be in the way of those that are to park
 		}
+		g.wake()
 		for lane := range g.lanes() {
 			open = append(open, reader{int(g.Slot), lane, lane / g.cfg.Lanes})
 		}
@@ -325,16 +349,7 @@ func (s *Supervisor) park(order uint32) {
 		}
 		return nil
 	}
-	// Lanes park within a burst, which is sooner than a timer fires and its
-	// goroutine has been heard.
-	for began := time.Now(); time.Since(began) < parkSpin; {
-		if e := look(); e != nil {
-			s.feed(e)
-			return
-		}
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // a lane may want this processor
-	}
-	s.watch(order, parkInterval, look)
+	s.watch(order, parkPatience, parkInterval, look)
 }
 
 // flip carries out Flip.
@@ -342,13 +357,12 @@ func (s *Supervisor) flip(f reload.Flip) {
 	if err := s.dir.Flip(f.Park, f.Gen.Epoch); err != nil {
 		s.log.Warn("the flip came too late", "error", err)
 		s.feed(reload.FlipLost{Order: f.Order})
-	} else {
-		s.feed(reload.Flipped{Order: f.Order})
-		if g := s.generation(f.Gen); g != nil {
-			g.wake() // nobody reads until it does
-		}
+		return // a lane has taken the wire back: they are awake
 	}
-	s.wakeAll()
+	if g := s.generation(f.Gen); g != nil {
+		g.wake() // nobody reads until it does; the others look every millisecond
+	}
+	s.feed(reload.Flipped{Order: f.Order})
 }
 
 // commit carries out Commit.

@@ -438,7 +438,9 @@ func (s *Supervisor) carryOut(f reload.Effect) {
 		}
 	case reload.Mark:
 		s.dir.SetState(int(f.Gen.Slot), f.State)
-		s.wakeAll()
+		if !s.dir.Owner().IsPark() { // else the end of the park wakes them, and until then each would be in its way
+			s.wakeAll()
+		}
 	case reload.OpenWindow:
 		s.openWindow(f.Gen)
 	case reload.CloseWindow:

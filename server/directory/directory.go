@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/dnsapp/dnsapp/internal/step"
 	"github.com/dnsapp/dnsapp/server/mono"
@@ -264,6 +265,13 @@ func (d *Directory) turn(epoch, socket uint32) int {
 	return reader
 }
 
+// Signs changes with every park ack and every answer.
+func (d *Directory) Signs() uint32 { return d.top.Signs.Load() }
+
+// AwaitSign waits, for at most limit, until Signs is no longer seen. It may return
+// early. See shm.Await.
+func (d *Directory) AwaitSign(seen uint32, limit time.Duration) { shm.Await(&d.top.Signs, seen, limit) }
+
 // Gap returns the time between the moment the last lane stopped reading and
 // the first receive call after the flip, in nanoseconds; 0 if not known yet.
 func (d *Directory) Gap() int64 {
@@ -405,12 +413,19 @@ func (v LaneView) Asked() uint64 { return v.l.Ask.Load() }
 // SetAnswer stores the ask that was seen. The lane stores it first and loads
 // everything that may have changed then: what the supervisor wrote before the
 // ask is seen by every packet after it.
-func (v LaneView) SetAnswer(ask uint64) { v.l.Answer.Store(ask) }
+func (v LaneView) SetAnswer(ask uint64) {
+	v.l.Answer.Store(ask)
+	shm.Raise(&v.d.top.Signs)
+}
 
-// SetAck says that this lane has stopped reading for the park w.
-func (v LaneView) SetAck(w Word) {
-	v.d.top.ParkedAt.Store(uint64(mono.Now()))
+// SetAck says that this lane reads nothing for the park w, and whether it had read
+// before.
+func (v LaneView) SetAck(w Word, hadRead bool) {
+	if hadRead {
+		v.d.top.ParkedAt.Store(uint64(mono.Now()))
+	}
 	v.l.Ack.Store(uint64(w))
+	shm.Raise(&v.d.top.Signs)
 }
 
 // Lapse gives the wire back to the parked owner once the park's deadline has
@@ -426,9 +441,12 @@ func (v LaneView) Lapse(park Word, now uint32) bool {
 	return true
 }
 
+// Taken reports whether anybody has read since the last flip.
+func (v LaneView) Taken() bool { return v.d.top.FirstReadAt.Load() != 0 }
+
 // NoteRead records the first receive call after a flip.
 func (v LaneView) NoteRead() {
-	if v.d.top.FirstReadAt.Load() == 0 {
+	if !v.Taken() {
 		v.d.top.FirstReadAt.CompareAndSwap(0, uint64(mono.Now()))
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Layout is the layout number of the directory region. Raise it with every
 // change of a struct below.
-const Layout = 4
+const Layout = 5
 
 // Limits of the layout.
 const (
@@ -58,9 +58,10 @@ type top struct {
 	NextWindow  atomic.Uint32 // last window id given out
 	NextEpoch   atomic.Uint32 // last epoch given out
 	Coordinator atomic.Uint64 // pid<<32 | start time in ticks, truncated: who steps the machine
-	ParkedAt    atomic.Uint64 // mono ns of the last park ack, for the reported gap
+	ParkedAt    atomic.Uint64 // mono ns of the last park ack of a lane that had read, for the reported gap
 	FirstReadAt atomic.Uint64 // mono ns of the first receive call after the last flip
-	_           [64 - 32]byte
+	Signs       atomic.Uint32 // raised after each park ack and answer: the supervisor sleeps on it
+	_           [64 - 36]byte
 
 	Tallies [NumTallies]atomic.Uint64
 }

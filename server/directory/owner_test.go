@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dnsapp/dnsapp/internal/explore"
 	"github.com/dnsapp/dnsapp/internal/step"
@@ -184,7 +185,7 @@ func (w *wire) readLoop(d *Directory, lane int, epoch uint32, bursts int) func()
 			switch {
 			case word.IsPark():
 				explore.Access(view.l, true)
-				view.SetAck(word)
+				view.SetAck(word, true)
 				touchOwner(d, true)
 				view.Lapse(word, word.Deadline()+1)
 			case word.Epoch() == epoch:
@@ -291,9 +292,17 @@ func TestGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := d.Lane(0, 0), d.Lane(1, 0)
-	a.SetAck(park)
+	a.SetAck(park, true)
 	if got := d.Ack(0, 0); got != park {
 		t.Errorf("ack is %v", got)
+	}
+	parkedAt := d.top.ParkedAt.Load()
+	b.SetAck(park, false) // it had nothing to stop
+	if got := d.Ack(1, 0); got != park || d.top.ParkedAt.Load() != parkedAt {
+		t.Errorf("ack %v of a lane that had read nothing, the gap from %d on instead of %d", got, d.top.ParkedAt.Load(), parkedAt)
+	}
+	if b.Taken() {
+		t.Error("taken before the flip")
 	}
 	if err := d.Flip(park, 2); err != nil {
 		t.Fatal(err)
@@ -301,7 +310,13 @@ func TestGap(t *testing.T) {
 	if g := d.Gap(); g != 0 {
 		t.Errorf("gap of %d ns before the first read", g)
 	}
+	if b.Taken() {
+		t.Error("taken before the first read")
+	}
 	b.NoteRead()
+	if !a.Taken() {
+		t.Error("not taken after the first read")
+	}
 	gap := d.Gap()
 	if gap <= 0 || gap > int64(1e9) {
 		t.Errorf("gap of %d ns", gap)
@@ -309,5 +324,26 @@ func TestGap(t *testing.T) {
 	b.NoteRead() // not the first any more
 	if got := d.Gap(); got != gap {
 		t.Errorf("a later read makes the gap %d ns, from %d", got, gap)
+	}
+}
+
+// Acks and answers are signs; whoever waits for one that has come does not wait.
+func TestSigns(t *testing.T) {
+	d := newDirectory()
+	lane := d.Lane(0, 0)
+	for name, give := range map[string]func(){
+		"ack":    func() { lane.SetAck(Parked(1, 5), true) },
+		"answer": func() { lane.SetAnswer(d.Ask(0, 0)) },
+	} {
+		seen := d.Signs()
+		give()
+		if d.Signs() == seen {
+			t.Errorf("no sign of an %s", name)
+		}
+		began := time.Now()
+		d.AwaitSign(seen, time.Minute)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("waited %v for the sign of an %s that had come", took, name)
+		}
 	}
 }

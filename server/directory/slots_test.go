@@ -83,7 +83,7 @@ func TestOpenForgets(t *testing.T) {
 		w.SetReleased(1)
 		w.SetGone()
 	}
-	d.Lane(2, 3).SetAck(Parked(1, 9))
+	d.Lane(2, 3).SetAck(Parked(1, 9), true)
 	d.SetState(2, Free)
 	version := d.Version()
 	if err := d.Open(2, 4, 1, 1, []uint32{64}); err != nil {

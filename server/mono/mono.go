@@ -5,8 +5,9 @@
 // A time.Time cannot be shared between processes (its monotonic part counts
 // from the start of its own process), and unix.ClockGettime is a real system
 // call. So the offset between the two is taken once, and a reading costs what
-// time.Since costs. Two processes read the same instant up to a millisecond
-// apart: every comparison of stamps is signed (see Age).
+// time.Since costs. Two processes read the same instant microseconds apart, where the
+// machine is too busy to let a process start undisturbed up to a millisecond or so:
+// every comparison of stamps is signed (see Age).
 package mono
 
 import (
@@ -18,14 +19,29 @@ import (
 
 var start, base = origin()
 
-// origin pairs one reading of the process clock with one of CLOCK_MONOTONIC.
-func origin() (time.Time, int64) {
-	var ts unix.Timespec
-	t := time.Now()
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // cannot fail on Linux
+// origin pairs one reading of the process clock with one of CLOCK_MONOTONIC. The
+// thread may lose its processor between them, so of several pairs it takes the one
+// that was read in the shortest time.
+func origin() (best time.Time, ns int64) {
+	const (
+		pairs = 16
+		tight = 2 * time.Microsecond // no better one is worth a wait
+	)
+	took := time.Duration(-1)
+	for range pairs {
+		var ts unix.Timespec
+		t := time.Now()
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+			panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // cannot fail on Linux
+		}
+		if d := time.Since(t); took < 0 || d < took {
+			best, ns, took = t, ts.Nano(), d
+		}
+		if took < tight {
+			break
+		}
 	}
-	return t, ts.Nano()
+	return best, ns
 }
 
 // Now returns nanoseconds of CLOCK_MONOTONIC. It makes no system call.

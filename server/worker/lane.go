@@ -217,11 +217,11 @@ func (l *lane) ownerMoved(w directory.Word) {
 	if w.IsPark() {
 		l.setReading(func(uint32) bool { return false })
 		hold.At("ack")
-		l.view.SetAck(w)
+		l.view.SetAck(w, l.started)
 		return
 	}
 	l.lookAtSlots()
-	if wasParked && w.Epoch() != l.worker.epoch {
+	if wasParked && w.Epoch() != l.worker.epoch && !l.view.Taken() {
 		// The supervisor may have died right after the flip: whoever sees it
 		// first tells the new readers.
 		l.worker.wakeOwners(w.Epoch())
