@@ -27,7 +27,7 @@ type options struct {
 	rounds int
 	names  int
 	length time.Duration
-	rate   int // queries/s while it reloads
+	rates  []int // queries/s over UDP while it reloads
 
 	traffic string // kinds of traffic for the peers, by commas; "": all
 
@@ -74,13 +74,20 @@ func run() error {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
 	flag.IntVar(&o.names, "names", 10_000, "names in the zone")
 	flag.DurationVar(&o.length, "for", 3*time.Second, "how long each measurement takes")
-	flag.IntVar(&o.rate, "rate", 30_000, "queries/s while it reloads")
+	rates := flag.String("rates", "30000,75000", "`queries/s` over UDP while it reloads, by commas")
 	flag.IntVar(&o.forwardRate, "forward-rate", 60_000, "datagrams/s that are forwarded")
 	flag.IntVar(&o.reloads, "reloads", 100, "reloads to measure")
 	flag.StringVar(&o.results, "results", "bench/results", "`folder` of the tables; empty: print only")
 	flag.Parse()
-	if o.rounds < 1 || o.names < 1 || o.rate < 1 || o.forwardRate < 1 || o.reloads < 1 {
-		return errors.New("rounds, names, rate and reloads must be positive")
+	for text := range strings.SplitSeq(*rates, ",") {
+		rate, err := strconv.Atoi(text)
+		if err != nil || rate < 1 {
+			return fmt.Errorf("-rates: %q is no rate", text)
+		}
+		o.rates = append(o.rates, rate)
+	}
+	if o.rounds < 1 || o.names < 1 || o.forwardRate < 1 || o.reloads < 1 {
+		return errors.New("rounds, names, rates and reloads must be positive")
 	}
 	chosen, err := choose(*only)
 	if err != nil {

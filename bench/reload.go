@@ -56,9 +56,13 @@ const groupOf = 10
 // stepNames are the steps up to the commit.
 var stepNames = []control.Step{control.StepPrepare, control.StepWindow, control.StepHandover}
 
-// reloadBench is the state of the part.
+// overTCP is how many queries come over UDP for each one over TCP.
+const overTCP = 75
+
+// reloadBench is the state of the part, at one rate.
 type reloadBench struct {
 	dir, ctl string
+	rate     int // queries/s over UDP
 	steady   []*load.UDP
 
 	gaps, answers, totals []float64 // ms, of each reload
@@ -67,30 +71,44 @@ type reloadBench struct {
 	inside, outside       []load.Histogram // of each group
 }
 
-// benchReload measures what clients see of reloads under load.
+// benchReload measures what clients see of reloads under load, at each rate.
 func benchReload(o options, dir string) (string, error) {
-	b := &reloadBench{dir: dir, ctl: filepath.Join(filepath.Dir(o.dnsapp), "dnsappctl"), steps: map[control.Step][]float64{}}
 	zone, queries := workload(o.names)
 	if err := os.WriteFile(filepath.Join(dir, "example.com.zone"), []byte(zone), 0o644); err != nil {
 		return "", err
 	}
 	when, busyness := time.Now(), loadAverage()
 	p := reloaded(o.dnsapp)
+	var t strings.Builder
+	heading(&t, "Reloads", when, busyness)
+	fmt.Fprintf(&t, "%d reloads at each rate; %d workers, DNS over UDP and IPv4 loopback, a sixth of it as %d flows of identify, which are forwarded while\n", o.reloads, 2, forwardedFlows)
+	fmt.Fprintf(&t, "their generation drains; beside it DNS over TCP, half on connections of their own; %d names; server and generator share all\nprocessors. dnsapp: %s.\n", o.names, p.version())
+	for _, rate := range o.rates {
+		text, err := benchReloadAt(rate, o, p, dir, queries)
+		if err != nil {
+			return "", fmt.Errorf("at %d queries/s: %w", rate, err)
+		}
+		t.WriteString(text)
+	}
+	return t.String(), nil
+}
+
+// benchReloadAt measures at one rate.
+func benchReloadAt(rate int, o options, p peer, dir string, queries []load.Query) (string, error) {
+	b := &reloadBench{dir: dir, ctl: filepath.Join(filepath.Dir(o.dnsapp), "dnsappctl"), rate: rate, steps: map[control.Step][]float64{}}
 	r, err := start(p, dir)
 	if err != nil {
 		return "", err
 	}
-	final, err := b.measure(o, queries)
+	final, tcp, err := b.measure(o, queries)
 	if err = errors.Join(err, r.stop()); err != nil {
 		return "", err
 	}
-
 	var t strings.Builder
-	heading(&t, "Reloads", when, busyness)
-	fmt.Fprintf(&t, "%d reloads; %d workers, DNS over UDP and IPv4 loopback at %d queries/s, a sixth of it as %d flows of identify, which are\n", o.reloads, 2, o.rate, forwardedFlows)
-	fmt.Fprintf(&t, "forwarded while their generation drains; %d names; server and generator share all processors. dnsapp: %s.\n\n", o.names, p.version())
-	fmt.Fprintf(&t, "%d requests were sent, %d skipped by the generator, **%d lost**, %d answered twice, %d wrong, %d forwarded.\n\n", final.Sent, final.Skipped,
+	fmt.Fprintf(&t, "\n## %d queries/s over UDP, %d over TCP\n\n", rate, rate/overTCP)
+	fmt.Fprintf(&t, "%d requests were sent over UDP, %d skipped by the generator, **%d lost**, %d answered twice, %d wrong, %d forwarded.\n", final.Sent, final.Skipped,
 		final.Lost(), final.Duplicate, final.Malformed+final.Stray, b.forwarded)
+	fmt.Fprintf(&t, "%d over TCP, **%d lost**, %d connections refused, %d cut off.\n\n", tcp.Sent, tcp.Lost(), tcp.Refused, tcp.CutOff)
 	t.WriteString("| ms | median | 99% | highest |\n|---|---|---|---|\n")
 	b.row(&t, "gap: last lane parked to first receive call of the new generation", b.gaps)
 	b.row(&t, "start of `dnsappctl reload` to the first answer of the new generation", b.answers)
@@ -126,22 +144,42 @@ func (b *reloadBench) row(t *strings.Builder, name string, list []float64) {
 	fmt.Fprintf(t, "| %s | %.3f | %.3f | %.3f |\n", name, median, sorted[(len(sorted)*99-1)/100], highest)
 }
 
-// measure reloads under load.
-func (b *reloadBench) measure(o options, queries []load.Query) (final load.Report, err error) {
+// measure reloads under load, and returns what became of what was sent over UDP and
+// over TCP.
+func (b *reloadBench) measure(o options, queries []load.Query) (final, tcp load.Report, err error) {
 	protocol, err := load.NewDNS(queries)
 	if err != nil {
-		return final, err
+		return final, tcp, err
 	}
 	for _, c := range []load.UDPConfig{
-		{Targets: []netip.AddrPort{target}, Flows: 64, Rate: o.rate * 5 / 6, Protocol: protocol},
-		{Targets: []netip.AddrPort{withFlows}, Flows: forwardedFlows, Rate: o.rate / 6, Protocol: load.Identify{}},
+		{Targets: []netip.AddrPort{target}, Flows: 64, Rate: b.rate * 5 / 6, Protocol: protocol},
+		{Targets: []netip.AddrPort{withFlows}, Flows: forwardedFlows, Rate: b.rate / 6, Protocol: load.Identify{}},
 	} {
 		g, err := load.StartUDP(c)
 		if err != nil {
-			return final, err
+			return final, tcp, err
 		}
 		defer g.Close()
 		b.steady = append(b.steady, g)
+	}
+	kept := slices.Clone(queries) // clients that keep a connection say so, and hear when to leave it
+	for i := range kept {
+		kept[i].EDNS, kept[i].Keepalive = 1232, true
+	}
+	overStreams, err := load.NewDNS(kept)
+	if err != nil {
+		return final, tcp, err
+	}
+	var streams []*load.TCP
+	for perConn, protocol := range []load.Protocol{overStreams, protocol} {
+		g, err := load.StartTCP(load.TCPConfig{
+			Targets: []netip.AddrPort{target}, Clients: 8, Rate: max(b.rate/overTCP/2, 1), PerConn: perConn, Protocol: protocol,
+		})
+		if err != nil {
+			return final, tcp, err
+		}
+		defer g.Stop(0)
+		streams = append(streams, g)
 	}
 	<-time.After(warmup)
 	var inside, outside load.Histogram
@@ -149,7 +187,7 @@ func (b *reloadBench) measure(o options, queries []load.Query) (final load.Repor
 		before := b.latency()
 		began := time.Now()
 		if err := b.reload(); err != nil {
-			return final, err
+			return final, tcp, err
 		}
 		took := time.Since(began)
 		between := b.latency()
@@ -166,7 +204,10 @@ func (b *reloadBench) measure(o options, queries []load.Query) (final load.Repor
 	for _, g := range b.steady {
 		final.Add(g.Stop(time.Second))
 	}
-	return final, nil
+	for _, g := range streams {
+		tcp.Add(g.Stop(time.Second))
+	}
+	return final, tcp, nil
 }
 
 func (b *reloadBench) latency() (h load.Histogram) {
