@@ -40,6 +40,7 @@ type generation struct {
 	bursts   []uint64            // of each lane, when the monitor last looked
 	ending   bool                // SignalWorkers was ordered: nothing is respawned
 	deadline time.Time           // end of its drain. Valid iff draining
+	drainEnd uint32              // mono.Millis at which the drain ends that another supervisor has begun, 0: none has
 	request  *request            // the reload that replaces it, nil: none has tried
 
 	drainOrder uint32 // of the AskDrain that waits, 0: none

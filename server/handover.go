@@ -432,6 +432,7 @@ func (s *Supervisor) resume(name reload.Generation) {
 		return
 	}
 	g.drainOrder = 0
+	s.dir.SetDeadline(int(g.Slot), 0)
 	for i, p := range g.workers {
 		if p.link == nil {
 			continue
@@ -522,6 +523,9 @@ func (s *Supervisor) startTimer(f reload.StartTimer) {
 	}
 	if f.Timer == reload.TimerDrain {
 		if g := s.generation(f.Gen); g != nil {
+			if g.drainEnd != 0 { // its time goes on
+				d, g.drainEnd = max(mono.Until(g.drainEnd), 0), 0
+			}
 			g.deadline = time.Now().Add(d)
 			s.dir.SetDeadline(int(g.Slot), mono.Millis()+uint32(min(d, 24*time.Hour)/time.Millisecond))
 		}

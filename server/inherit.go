@@ -105,6 +105,9 @@ func (s *Supervisor) inheritGeneration(slot int, orphans []*orphan) (*generation
 	slices.SortStableFunc(own, func(a, b *orphan) int { return int(int64(b.Version) - int64(a.Version)) })
 	g := &generation{started: time.Now(), rings: make(map[int]*ringRegion), queryLog: noQueryLog, window: d.Window}
 	g.Slot, g.Epoch = uint8(slot), d.Epoch
+	if d.State == directory.Draining {
+		g.drainEnd = d.Deadline
+	}
 	g.workers = make([]*process, d.Workers)
 	for i := range g.workers {
 		g.workers[i] = &process{index: i}

@@ -164,3 +164,37 @@ func TestAdoptionOfStop(t *testing.T) {
 		}
 	}
 }
+
+// A drain that its supervisor has not survived ends when it was to end, and not a
+// whole shutdown_timeout after the next supervisor has come.
+func TestAdoptionOfDrain(t *testing.T) {
+	s := start(t, settings{reload: "{udp_idle: 1m, shutdown_timeout: 1m}"}.yaml(), zoneFiles())
+	flows := identify(t, 20, 200)
+	awaitAnswers(t, flows, 20)
+	s.reload("--wait", "commit")
+	left := func() time.Duration {
+		t.Helper()
+		for _, g := range s.status().Generations {
+			if d := g.Drain; d != nil {
+				return d.DeadlineLeft.Duration()
+			}
+		}
+		t.Fatal("no generation drains")
+		return 0
+	}
+	began, first := time.Now(), left()
+	for range 2 {
+		s.killSupervisor()
+		s.serve()
+		s.await(startTimeout, "the next supervisor serves", func() bool { st, ok := s.tryStatus(); return ok && st.Step.Committed() })
+		<-time.After(time.Second)
+		gone := time.Since(began)
+		if got := left(); got > first-gone+100*time.Millisecond || got < first-gone-time.Second {
+			t.Errorf("%v are left of the drain after %v; there were %v", got, gone, first)
+		}
+	}
+	r := flows.Stop(time.Second)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+}
