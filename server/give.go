@@ -84,18 +84,17 @@ func (s *Supervisor) giveTo(c *net.UnixConn, hello handover.Message, pid int) {
 	case <-s.done:
 		return
 	}
-	report, err := s.handTo(u, c)
+	next, report, err := s.handTo(u, c)
 	s.post(func() {
 		switch {
 		case u.closing() || s.upgrade != u:
-		case errors.Is(err, errStopped):
-			u.err, u.over = control.Refuse("dnsapp was stopped meanwhile"), true
-			s.endUpgrade(u)
-		case err != nil:
+		case next == handover.TakeBack:
 			s.failUpgrade(u, err)
 		default:
-			u.report = report
-			s.log.Info("the instance has changed hands", "pid", pid, "version", hello.Version)
+			if err == nil {
+				s.log.Info("the instance has changed hands", "pid", pid, "version", hello.Version)
+			}
+			u.next, u.report, u.err = next, report, err
 			s.endUpgrade(u)
 		}
 	})
@@ -234,17 +233,27 @@ func (s *Supervisor) letGo() {
 	s.busy(false)
 }
 
-// passOn has the supervisor that is taking over obey a signal to stop.
+// passOn has the supervisor that is taking over obey a signal to stop. WINCH ends this
+// one, if the other has committed.
 func (s *Supervisor) passOn(sig interface{ String() string }) {
-	n, ok := sig.(unix.Signal)
 	u := s.upgrade
-	if !ok || u == nil || u.taker == nil || n != unix.SIGQUIT && n != unix.SIGTERM && n != unix.SIGINT {
-		s.log.Warn("this signal does nothing here: another supervisor is taking over", "signal", sig.String())
+	switch sig {
+	case unix.SIGWINCH:
+		if u != nil && !u.closing() && u.hasCommitted() {
+			u.next, u.report = handover.End, u.committedReport()
+			s.endUpgrade(u)
+			return
+		}
+	case unix.SIGQUIT, unix.SIGTERM, unix.SIGINT:
+		if u == nil || u.taker == nil {
+			break
+		}
+		if err := u.taker.Signal(sig.(unix.Signal)); err != nil {
+			s.log.Error("passing a signal on", "error", err)
+		}
 		return
 	}
-	if err := u.taker.Signal(n); err != nil {
-		s.log.Error("passing a signal on", "error", err)
-	}
+	s.log.Warn("this signal does nothing here: another supervisor is taking over", "signal", sig.String())
 }
 
 // depart ends what is left of this supervisor when it has let go.
@@ -286,62 +295,76 @@ func (s *Supervisor) closeKept() {
 	}
 }
 
-// handTo moves everything over c, and follows the other supervisor until it is
-// done.
-func (s *Supervisor) handTo(u *upgrade, c *net.UnixConn) (*control.ReloadReport, error) {
-	offer := handover.Message{Kind: handover.Offer, Estates: len(u.estates), Version: s.options.Version.Version}
+// handTo moves everything over c, and follows the other supervisor until it is done,
+// or has another word for this one. It returns what this one does next, and an error
+// unless the instance has changed hands.
+func (s *Supervisor) handTo(u *upgrade, c *net.UnixConn) (handover.Next, *control.ReloadReport, error) {
+	offer := handover.Message{Kind: handover.Offer, Estates: len(u.estates), Version: s.options.Version.Version, Early: true}
 	if err := handover.Tell(c, offer, int(u.lock.Fd())); err != nil {
-		return nil, err
+		return handover.TakeBack, nil, err
 	}
 	for _, e := range u.estates {
 		if err := worker.SendEstate(c, e); err != nil {
-			return nil, err
+			return handover.TakeBack, nil, err
 		}
 	}
 	if err := c.SetDeadline(time.Now().Add(takenTime)); err != nil {
-		return nil, err
+		return handover.TakeBack, nil, err
 	}
 	defer c.SetDeadline(time.Time{}) //nolint:errcheck // it is closed, or usable
-	for kinds := []handover.Kind{handover.Taken, handover.Failed}; ; {
-		m, err := handover.HearOne(c, kinds...)
+	for giver := (handover.Giver{Ends: u.action == control.UpgradeRollback}); ; {
+		m, err := handover.HearOne(c, giver.Due()...)
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the other supervisor has ended")
 		}
 		if err != nil {
-			return nil, err
+			return giver.Lost(), nil, err
+		}
+		hurried := giver.Hurries()
+		next := giver.Hear(m.Kind)
+		if hurried && !giver.Hurries() {
+			s.othersCommit(u)
 		}
 		switch m.Kind {
 		case handover.Taken:
-			kinds = []handover.Kind{handover.News, handover.Committed, handover.Done, handover.Failed, handover.Leave}
 			u.say("it has adopted every generation")
 			if err := c.SetDeadline(time.Time{}); err != nil { // until the commit upgrade.timeout counts
-				return nil, err
+				return handover.TakeBack, nil, err
 			}
 		case handover.News:
 			var e control.Event
 			if err := json.Unmarshal(m.Body, &e); err != nil {
-				return nil, fmt.Errorf("news of the other supervisor: %w", err)
+				return handover.TakeBack, nil, fmt.Errorf("news of the other supervisor: %w", err)
 			}
 			u.tell(e)
-		case handover.Committed:
-			s.post(func() {
-				u.timer.Stop()
-				s.manager.main(u.taker.PID, "another supervisor has taken over")
-			})
-			close(u.committed)
-			kinds = []handover.Kind{handover.News, handover.Done, handover.Failed, handover.Leave}
 		case handover.Done:
 			report := new(control.ReloadReport)
 			if m.Body != nil {
 				if err := json.Unmarshal(m.Body, report); err != nil {
-					return nil, fmt.Errorf("report of the other supervisor: %w", err)
+					return handover.TakeBack, nil, fmt.Errorf("report of the other supervisor: %w", err)
 				}
 			}
-			return report, nil
+			return next, report, nil
+		case handover.Failed:
+			return next, nil, errors.New(m.Reason)
 		case handover.Leave:
-			return nil, errStopped
-		default:
-			return nil, errors.New(m.Reason)
+			if m.Reason == "" {
+				return next, nil, control.Refuse("dnsapp was stopped meanwhile")
+			}
+			u.say("there is no way back any more: %s", m.Reason)
+			return next, u.committedReport(), nil
+		case handover.Return:
+			u.say("it gives the instance back")
+			return next, u.committedReport(), nil
 		}
 	}
+}
+
+// othersCommit notes that the other supervisor's generation has the wire.
+func (s *Supervisor) othersCommit(u *upgrade) {
+	s.post(func() {
+		u.timer.Stop()
+		s.manager.main(u.taker.PID, "another supervisor has taken over")
+	})
+	close(u.committed)
 }

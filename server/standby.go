@@ -27,6 +27,8 @@ type departure struct {
 	taker    *spawn.Process   // that supervisor, if it is known
 	patience time.Duration    // that it has to end by itself, if it must
 	back     bool             // take the instance back: the other one has failed
+	again    bool             // take it again: the other one gives it back
+	giver    handover.Giver   // of the hand-over, while this one stands by
 	estates  []*worker.Estate // valid iff back
 	lock     *os.File         // of the control directory; nil: the process ends
 	config   *config.Config
@@ -101,6 +103,8 @@ func (d *departure) standBy(signals <-chan os.Signal, log *slog.Logger) error {
 	switch {
 	case d.back:
 		return d.fenceTaker(log)
+	case d.again:
+		return nil
 	case d.conn == nil:
 		d.end()
 		return nil
@@ -112,7 +116,7 @@ func (d *departure) standBy(signals <-chan os.Signal, log *slog.Logger) error {
 	}
 	heard := make(chan word, 1)
 	go func() {
-		m, err := handover.HearOne(d.conn, handover.Leave, handover.Return)
+		m, err := handover.HearOne(d.conn, d.giver.Due()...)
 		heard <- word{m, err}
 	}()
 	for {
@@ -126,10 +130,14 @@ func (d *departure) standBy(signals <-chan os.Signal, log *slog.Logger) error {
 			}
 			log.Warn("this signal does nothing here: another supervisor has the instance", "signal", sig.String(), "pid", d.taker.PID)
 		case w := <-heard:
-			switch {
-			case w.err == nil && w.m.Kind == handover.Return:
+			next := d.giver.Lost()
+			if w.err == nil {
+				next = d.giver.Hear(w.m.Kind)
+			}
+			switch next {
+			case handover.TakeAgain:
 				return nil
-			case w.err == nil:
+			case handover.End:
 				log.Info("standing by no longer")
 				d.end()
 				return nil

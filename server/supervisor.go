@@ -295,15 +295,14 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 	}
 	s.dir.SetCoordinator(spawn.Self())
 	s.restore()
-	s.taken(s.taking)
+	s.standby = s.taken(s.taking)
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
 	s.monitor()
 	s.keep()
 	s.busy(true)
 	boot := s.follow(bootRequest)
 	s.feed(s.reloadEvent(boot.id))
-	if k := s.taking; k != nil && k.conn != nil {
-		s.standby = &standby{Standby: control.Standby{PID: k.pid, Version: k.version}, conn: k.conn}
+	if s.standby != nil {
 		go s.reportTo(s.standby, boot)
 	}
 	for {

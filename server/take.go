@@ -54,6 +54,7 @@ type taking struct {
 	estates []*worker.Estate
 	pid     int
 	version string
+	early   bool // it can be told to take everything back while its generation drains
 }
 
 // holdDirectory takes the control directory: from another supervisor, from the one
@@ -185,7 +186,7 @@ func (s *Supervisor) hear(c *net.UnixConn) (*taking, error) {
 		}
 		return nil, fmt.Errorf("the other supervisor says %q with %d descriptors", m.Kind, len(fds))
 	}
-	k := &taking{conn: c, lock: os.NewFile(uintptr(fds[0]), control.LockName), version: m.Version}
+	k := &taking{conn: c, lock: os.NewFile(uintptr(fds[0]), control.LockName), version: m.Version, early: m.Early}
 	if cred, err := handover.Peer(c); err == nil {
 		k.pid = int(cred.Pid)
 	}
@@ -204,40 +205,56 @@ func (s *Supervisor) hear(c *net.UnixConn) (*taking, error) {
 	return k, c.SetDeadline(time.Time{})
 }
 
-// taken tells the other supervisor that this one coordinates now. One that does not
-// hear it any more is not needed.
-func (s *Supervisor) taken(k *taking) {
+// taken tells the other supervisor that this one coordinates now, and returns what is
+// known of that one, nil if there is none. One that does not hear it any more is not
+// needed.
+func (s *Supervisor) taken(k *taking) *standby {
 	if k == nil || k.conn == nil {
-		return
+		return nil
 	}
+	b := &standby{Standby: control.Standby{PID: k.pid, Version: k.version}, conn: k.conn, early: k.early}
 	hold.At("before taken")
-	if err := handover.Tell(k.conn, handover.Message{Kind: handover.Taken}); err != nil {
+	if err := b.say(handover.Message{Kind: handover.Taken}); err != nil {
 		s.log.Warn("the supervisor before is gone", "error", err)
 	}
 	hold.At("after taken")
+	return b
 }
 
 // reportTo tells the other supervisor how the reload to a generation of this binary
 // goes, and how it ends: then that one stands by, or takes everything back.
 func (s *Supervisor) reportTo(b *standby, boot *request) {
-	tell := func(m handover.Message, body any) {
+	tell := func(kind handover.Kind, reason string, body any) {
+		m := handover.Message{Kind: kind, Reason: reason}
 		if b, err := json.Marshal(body); err == nil && body != nil {
 			m.Body = b
 		}
-		if err := handover.Tell(b.conn, m); err != nil {
-			s.log.Debug("telling the supervisor before", "error", err)
+		if err := b.say(m); err != nil {
+			s.log.Debug("telling the supervisor before", "what", kind, "error", err)
 		}
 	}
 	go s.attendStandby(b) // before it stands by, too: it may end
-	news := func(e control.Event) { tell(handover.Message{Kind: handover.News}, e) }
+	news := func(e control.Event) { tell(handover.News, "", e) }
+	stands := func() { // in one step with what is said: from then on it can be told to go back
+		b.Since = time.Now()
+		s.notifyManager()
+	}
 	committed := boot.committed
+	commit := func() {
+		committed = nil
+		s.post(func() {
+			tell(handover.Committed, "", nil)
+			if b.early {
+				stands()
+			}
+		})
+	}
 	for ended := false; !ended; {
 		select {
 		case e := <-boot.news:
 			news(e)
 		case <-committed:
-			committed = nil
-			tell(handover.Message{Kind: handover.Committed}, nil)
+			commit()
 		case <-s.done:
 			return
 		case <-boot.done:
@@ -245,23 +262,31 @@ func (s *Supervisor) reportTo(b *standby, boot *request) {
 		}
 	}
 	drainNews(boot.news, news)
-	if !boot.report.OK {
-		tell(handover.Message{Kind: handover.Failed, Reason: boot.report.Reason}, nil)
+	select {
+	case <-committed:
+		commit()
+	default:
+	}
+	switch {
+	case b.told(): // others decide
+	case !boot.report.OK:
+		tell(handover.Failed, boot.report.Reason, nil)
 		s.post(func() {
 			if !s.away {
 				s.letGo()
 				s.leaving <- &departure{code: exit.Failed, err: fmt.Errorf("the reload failed, and the supervisor before has the instance again: %s", boot.report.Reason)}
 			}
 		})
-		return
+	default:
+		report := boot.report
+		report.ID = 0
+		s.post(func() {
+			tell(handover.Done, "", report)
+			if !b.ready() {
+				stands()
+			}
+		})
 	}
-	report := boot.report
-	report.ID = 0
-	s.post(func() { // in one step: from then on it can be told to go back
-		tell(handover.Message{Kind: handover.Done}, report)
-		b.Since = time.Now()
-		s.notifyManager()
-	})
 }
 
 // endOthers has whoever would go on with the instance know that it has been stopped.
@@ -270,12 +295,8 @@ func (s *Supervisor) endOthers(ctx context.Context) {
 	case s.upgrade != nil:
 		s.failUpgrade(s.upgrade, errStopped)
 	case s.standby != nil:
-		if err := s.standby.end(ctx); err != nil {
+		if err := s.standby.end(ctx, ""); err != nil {
 			s.log.Warn("ending the supervisor that stands by", "pid", s.standby.PID, "error", err)
-		}
-	case !s.away && s.taking != nil && s.taking.conn != nil:
-		if err := handover.Tell(s.taking.conn, handover.Message{Kind: handover.Leave}); err != nil {
-			s.log.Debug("telling the supervisor before", "error", err)
 		}
 	}
 }

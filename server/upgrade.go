@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,7 +32,7 @@ type upgrade struct {
 	estates []*worker.Estate // with descriptors of their own
 	lock    *os.File         // of the control directory
 	gone    bool             // let go. The loop's
-	over    bool             // the instance has been stopped by the other one. The loop's
+	next    handover.Next    // what this process does next. Valid iff report or err is set, and it has let go
 	timer   *time.Timer      // until the commit
 
 	news      chan control.Event // for whoever waits; what does not fit is dropped
@@ -96,11 +97,24 @@ func (s *Supervisor) newUpgrade(action control.UpgradeAction) *upgrade {
 	limit := s.cfg.Upgrade.Timeout
 	u.timer = time.AfterFunc(limit, func() {
 		s.post(func() {
+			if u.hasCommitted() {
+				return // just now
+			}
 			s.failUpgrade(u, fmt.Errorf("the other supervisor has not committed after %v (upgrade.timeout)", limit))
 		})
 	})
 	s.upgrade = u
 	return u
+}
+
+// hasCommitted reports whether the other supervisor has.
+func (u *upgrade) hasCommitted() bool {
+	select {
+	case <-u.committed:
+		return true
+	default:
+		return false
+	}
 }
 
 // say tells news to whoever waits for u.
@@ -146,8 +160,7 @@ func (s *Supervisor) beginUpgrade(req control.UpgradeRequest) (*upgrade, error) 
 	switch {
 	case req.Action == control.UpgradeRollback:
 		u.say("pid %d, %s, takes the instance back", s.standby.PID, s.standby.Version)
-		s.standby.told = true
-		err = handover.Tell(s.standby.conn, handover.Message{Kind: handover.Return})
+		err = s.standby.say(handover.Message{Kind: handover.Return})
 	case pid() == 1: // nothing may outlive it: it becomes the other binary, and adopts its workers
 		u.reexec = []string{req.Binary, "dnsapp", "serve", "--config", s.path}
 		u.say("%s is executed in the place of this one", req.Binary)
@@ -240,7 +253,7 @@ func (s *Supervisor) failUpgrade(u *upgrade, err error) {
 		told = &control.Error{Code: control.CodeFailed, Message: "upgrade failed: " + err.Error()}
 	}
 	s.log.Error("upgrade failed", "error", err)
-	u.err = told
+	u.err, u.next = told, handover.TakeBack
 	s.endUpgrade(u)
 }
 
@@ -253,9 +266,13 @@ func (s *Supervisor) endUpgrade(u *upgrade) {
 	if !u.gone {
 		s.upgrade = nil
 		d := &departure{taker: u.taker}
-		if u.conn != nil { // it ends when it is told
-			_ = handover.Tell(u.conn, handover.Message{Kind: handover.Refused, Reason: u.err.Error()})
-			_ = u.conn.Close()
+		conn := u.conn
+		if conn == nil && u.action == control.UpgradeRollback { // it is on its way
+			conn = s.standby.conn
+		}
+		if conn != nil { // it ends when it is told
+			_ = handover.Tell(conn, handover.Message{Kind: handover.Refused, Reason: u.err.Error()})
+			_ = conn.Close()
 			d.patience = outlive
 		}
 		go func() {
@@ -269,15 +286,14 @@ func (s *Supervisor) endUpgrade(u *upgrade) {
 	d := &departure{lock: u.lock, taker: u.taker, config: s.cfg, reexec: u.reexec, patience: outlive}
 	switch {
 	case u.reexec != nil:
-	case u.over:
-		_ = u.conn.Close()
-	case u.err != nil:
+	case u.next == handover.TakeBack:
 		d.back, d.estates = true, u.estates
 		_ = u.conn.Close()
-	case u.action == control.UpgradeRollback:
+	case u.next == handover.End:
 		_ = u.conn.Close()
 	default:
-		d.conn = u.conn
+		d.conn, d.again = u.conn, u.next == handover.TakeAgain
+		d.giver.Stage = handover.StageDone
 	}
 	if !d.back {
 		for _, e := range u.estates {
@@ -288,13 +304,36 @@ func (s *Supervisor) endUpgrade(u *upgrade) {
 	s.leaving <- d
 }
 
-// standby is a supervisor that has given the instance to this one. It stands by
-// from the end of the upgrade on; until then it follows that, and would take
-// everything back if it failed.
+// standby is a supervisor that has given the instance to this one. It stands by from
+// the commit on; until then it would take everything back if that failed, and so it
+// would while its generation drains.
 type standby struct {
-	control.Standby // Since: of the end of the upgrade; zero before
+	control.Standby // Since: zero before it stands by
 	conn            *net.UnixConn
-	told            bool // to take the instance back
+	early           bool // it can be told to take the instance back while its generation drains
+
+	mu    sync.Mutex // guards taker, and has words go out in the order that it allows
+	taker handover.Taker
+}
+
+// errSaid is returned by say for what cannot be said any more, or yet.
+var errSaid = errors.New("it is not the time to say so to the supervisor before")
+
+// say tells the other supervisor something, if that is due.
+func (b *standby) say(m handover.Message) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.taker.Says(m.Kind) {
+		return errSaid
+	}
+	return handover.Tell(b.conn, m)
+}
+
+// told reports whether it has been told to take the instance back, or to end.
+func (b *standby) told() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taker.Over
 }
 
 // ready reports whether there is one that stands by.
@@ -303,8 +342,7 @@ func (b *standby) ready() bool { return b != nil && !b.Since.IsZero() }
 // refusal says why something cannot be done as long as it is there.
 func (b *standby) refusal(what string) error {
 	if !b.ready() {
-		return control.Refuse("%s is refused until the upgrade is done, with which the supervisor before this one (pid %d, %s) begins to stand by: "+
-			"dnsappctl status says what the drain waits for, dnsappctl drain EPOCH --now ends it", what, b.PID, b.Version)
+		return control.Refuse("%s is refused until the supervisor before this one (pid %d, %s) stands by: dnsappctl status says what the upgrade waits for", what, b.PID, b.Version)
 	}
 	return control.Refuse("%s is refused while the supervisor before this one stands by (pid %d, %s): end it with dnsappctl upgrade --drain-old, or go back with --rollback", what, b.PID, b.Version)
 }
@@ -325,14 +363,15 @@ func (s *Supervisor) drainOld(ctx context.Context) error {
 	}); err != nil || refused != nil {
 		return errors.Join(err, refused)
 	}
-	if err := b.end(ctx); err != nil {
+	if err := b.end(ctx, "dnsappctl upgrade --drain-old"); err != nil {
 		return fmt.Errorf("ending the supervisor that stands by (pid %d): %w", b.PID, err)
 	}
 	return s.ask(ctx, func() { s.dismiss(b) })
 }
 
-// end tells the supervisor to end, and waits until it has.
-func (b *standby) end(ctx context.Context) error {
+// end tells the supervisor to end, and waits until it has. The reason is "" if the
+// instance ends, too.
+func (b *standby) end(ctx context.Context, reason string) error {
 	p, err := spawn.AdoptNow(b.PID)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -340,7 +379,7 @@ func (b *standby) end(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := handover.Tell(b.conn, handover.Message{Kind: handover.Leave}); err != nil && !errors.Is(err, syscall.EPIPE) {
+	if err := b.say(handover.Message{Kind: handover.Leave, Reason: reason}); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return err
 	}
 	gone := make(chan struct{})
@@ -373,7 +412,7 @@ func (s *Supervisor) attendStandby(b *standby) {
 	m, err := handover.HearOne(b.conn, handover.Hello)
 	if err != nil {
 		s.post(func() {
-			if b.told && s.upgrade != nil {
+			if b.told() && s.upgrade != nil {
 				s.failUpgrade(s.upgrade, fmt.Errorf("the supervisor that stood by is gone: %w", err))
 			}
 			s.dismiss(b)

@@ -24,10 +24,10 @@ the sockets, the shared memory and the workers, and then reloads: a new generati
 of its own workers gets the traffic, and the old one finishes its flows, as in a
 reload. No packet is lost and no connection is closed.
 
-The old supervisor stands by from then on, and does nothing. Until it is ended with
---drain-old, --rollback gives everything back to it: the old binary reloads, and the
-new one ends. Reloads are refused meanwhile. It stands by once its generation is
-gone: "dnsappctl drain EPOCH --now" if you cannot wait for that.
+The old supervisor stands by from the commit on, and does nothing. Until it is ended
+with --drain-old, --rollback gives everything back to it: the old binary reloads, and
+the new one ends. Both can be had while the old generation still drains. Reloads are
+refused meanwhile.
 
   (default)    start the binary, and hand over to it  (signal USR2)
   --drain-old  end the supervisor that stands by      (signal WINCH)

@@ -25,12 +25,12 @@ type Kind string
 //	News... ->
 //	Committed ->               (the taker's own generation has the wire)
 //	News... ->
-//	Done(report) ->            (the giver stands by)
+//	Done(report) ->            (nothing of the giver's generation is left)
 //
 // Instead of Taken and of Done, Failed says that the taker has given everything back
-// and ends. So does the end of the connection before Done. From Taken on the one that
-// coordinates may say Leave, and from Done on Return: the other one ends, or takes the
-// instance back as a taker.
+// and ends. So does the end of the connection. From Taken on the one that coordinates
+// may say Leave, and from Committed on Return: the other one ends, or takes the
+// instance back as a taker. Giver and Taker have the rules.
 const (
 	Hello     Kind = "hello"
 	Refused   Kind = "refused"
@@ -52,7 +52,8 @@ type Message struct {
 	Place    Place           `json:"place,omitzero"`     // of Hello
 	Version  string          `json:"version,omitempty"`  // of Hello and Offer: of the binary
 	Estates  int             `json:"estates,omitempty"`  // of Offer: how many follow
-	Reason   string          `json:"reason,omitempty"`   // of Refused and Failed
+	Early    bool            `json:"early,omitempty"`    // of Offer: Return may come before Done
+	Reason   string          `json:"reason,omitempty"`   // of Refused and Failed; of Leave: "" in a stop
 	Body     json.RawMessage `json:"body,omitempty"`     // of News and Done: what the supervisors know
 }
 

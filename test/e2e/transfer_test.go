@@ -155,29 +155,18 @@ func (x *transfer) take(r *bufio.Reader) (err error) {
 	return nil
 }
 
-// transferring has all transfers go on over three reloads, and returns what went
+// transferring has all transfers go on while meanwhile runs, and returns what went
 // wrong with any.
-func transferring(s *server) (faults []error) {
-	s.t.Helper()
-	list := startTransfers(s.t)
+func transferring(t *testing.T, meanwhile func()) (faults []error) {
+	t.Helper()
+	list := startTransfers(t)
 	stop := make(chan struct{})
 	ended := make([]error, len(list))
 	var wg sync.WaitGroup
 	for i, x := range list {
 		wg.Go(func() { ended[i] = x.run(stop) })
 	}
-	steady := time.Second
-	if *soak {
-		steady = 10 * time.Second
-	}
-	<-time.After(steady / 2)
-	var reloads []*reloading
-	for range 3 {
-		r := s.startReload()
-		r.awaitCommit()
-		reloads = append(reloads, r)
-		<-time.After(steady) // the old generations serve on
-	}
+	meanwhile()
 	close(stop)
 	wg.Wait()
 	var octets int64
@@ -194,7 +183,32 @@ func transferring(s *server) (faults []error) {
 		octets, stall = octets+x.octets, max(stall, x.stall)
 		x.conn.Close()
 	}
-	s.t.Logf("%d transfers: %d MB, longest stall %v", len(list), octets/1_000_000, stall.Round(time.Millisecond))
+	t.Logf("%d transfers: %d MB, longest stall %v", len(list), octets/1_000_000, stall.Round(time.Millisecond))
+	return faults
+}
+
+// transferSpan is how long transfers go on from one change to the next.
+func transferSpan() time.Duration {
+	if *soak {
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
+// overReloads has all transfers go on over three reloads, and returns what went
+// wrong with any.
+func overReloads(s *server) (faults []error) {
+	s.t.Helper()
+	var reloads []*reloading
+	faults = transferring(s.t, func() {
+		<-time.After(transferSpan() / 2)
+		for range 3 {
+			r := s.startReload()
+			r.awaitCommit()
+			reloads = append(reloads, r)
+			<-time.After(transferSpan()) // the old generations serve on
+		}
+	})
 	for _, r := range reloads {
 		r.wait()
 	}
@@ -211,7 +225,7 @@ func TestTransfers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { fresh.Stop(0) })
-	for _, err := range transferring(s) {
+	for _, err := range overReloads(s) {
 		t.Error(err)
 	}
 	r := fresh.Stop(2 * time.Second)
@@ -224,7 +238,7 @@ func TestTransfers(t *testing.T) {
 // The plain way to reload cuts them off: the test above can fail.
 func TestTransfersOfRestartFail(t *testing.T) {
 	s := start(t, settings{workers: 2, reload: "{mode: restart}"}.yaml(), map[string]string{"example.com.zone": transferZone()})
-	faults := transferring(s)
+	faults := overReloads(s)
 	if len(faults) < transfers {
 		t.Errorf("a restart cut off %d of %d transfers: the test does not see what it is there to see", len(faults), transfers)
 	}
