@@ -27,7 +27,8 @@ type backends struct {
 
 	saved map[serverKey]statefile.Server // of an instance that has stopped; nil from the first commit on
 
-	icmp4, icmp6 int // raw sockets; -1: none
+	fewFiles     uint64 // the limit of open files that was warned of last; 0: none
+	icmp4, icmp6 int    // raw sockets; -1: none
 	prepared     bool
 }
 
@@ -145,8 +146,10 @@ func (b *backends) prepare(cfg *config.Config) {
 	switch limit, err := raiseFiles(want); {
 	case err != nil:
 		b.log.Warn("raising the limit of open files", "wanted", want, "error", err)
-	case limit < want:
-		b.log.Warn("fewer descriptors than flows: raise LimitNOFILE, or lower udp_proxy.flows", "wanted", want, "limit", limit)
+	case limit < want && limit != b.fewFiles:
+		b.fewFiles = limit
+		b.log.Warn("fewer descriptors than flows: raise the limit of open files (LimitNOFILE= of the unit, ulimit -n of the shell), add workers, or lower udp_proxy.flows",
+			"limit", limit, "wanted", want, "flows", flows, "allowed", cfg.FlowsWithin(limit))
 	}
 	if b.prepared {
 		return

@@ -10,6 +10,9 @@
 //	supervisor: checks, orders --> Server words --> Pool.Pick, in every lane
 //	lane: Row (its flows by server), Server.Failed, Server.Answered
 //
+// Ports, in the same region, are the ports that flows have, or had when a worker
+// was killed: each worker writes the words of its own.
+//
 // The package opens no socket. Checks are in server/backend/health, the data path
 // of UDP is in udpflow/proxy.
 package backend

@@ -10,7 +10,7 @@ import (
 
 // Layout is the layout number of the region. Raise it with every change of what
 // is below.
-const Layout = 1
+const Layout = 2
 
 // Limits of the layout.
 const (
@@ -74,8 +74,9 @@ type Server struct {
 
 // head follows the region header.
 type head struct {
-	lanes [numSlots]atomic.Uint32 // lanes of the generation in each slot, whose rows count
-	_     [48]byte
+	lanes  [numSlots]atomic.Uint32 // lanes of the generation in each slot, whose rows count
+	planes atomic.Uint32           // of the ports
+	_      [44]byte
 }
 
 // Row is how many flows one lane has at each server. Its lane alone writes it.
@@ -85,9 +86,11 @@ const (
 	headOffset   = shm.HeaderSize
 	serverOffset = 4096
 	rowOffset    = serverOffset + MaxServers*serverSize
+	portOffset   = rowOffset + numSlots*maxLanes*rowSize
 
-	// RegionSize is the size of the region in bytes. Unused rows take no memory.
-	RegionSize = rowOffset + numSlots*maxLanes*rowSize
+	// RegionSize is the size of the region in bytes. Unused rows and planes take no
+	// memory.
+	RegionSize = portOffset + portPlanes*numPorts*4
 )
 
 // Region is what is known of all servers.

@@ -1,5 +1,7 @@
 package config
 
+import "math"
+
 // spareFiles is how many descriptors a process may need beside those that Files
 // counts: its standard ones, memory of all generations, of zones, rings, and room
 // for what is passed on.
@@ -30,4 +32,13 @@ func (c *Config) ConnectionsWithin(limit uint64) (connections int, ok bool) {
 		return 0, false
 	}
 	return int(min(uint64(wanted), limit-uint64(least))), true
+}
+
+// FlowsWithin returns how many sockets towards servers a worker's proxies may have
+// open under a limit of open files: as many as are left beside connections, and half
+// of those that there are at least.
+func (c *Config) FlowsWithin(limit uint64) int {
+	least, wanted := c.Files()
+	rest := max(int(min(limit, math.MaxInt32))-least, 0)
+	return rest - min(wanted, rest/2)
 }

@@ -28,4 +28,9 @@ func TestConnectionsWithin(t *testing.T) {
 	if n, ok := c.ConnectionsWithin(uint64(least - 1)); ok {
 		t.Errorf("too little, and %d connections", n)
 	}
+	for limit, want := range map[int]int{0: 0, least: 0, least + 100: 50, least + 2000: 1000, least + 5000: 4000} {
+		if n := c.FlowsWithin(uint64(limit)); n != want {
+			t.Errorf("limit %d: %d sockets of flows, want %d", limit, n, want)
+		}
+	}
 }

@@ -11,10 +11,24 @@ import (
 
 // DialUDP returns a socket that is connected to a server, with a port of its own
 // that no other socket of this host has. It leaves from source, or from where the
-// kernel chooses if that is not valid. EAGAIN and EADDRNOTAVAIL mean that source
-// has no port left.
-func DialUDP(server netip.AddrPort, source netip.Addr) (int, error) {
-	return dialUDP(server, netip.AddrPortFrom(source, 0), false)
+// kernel chooses if that is not valid; from is what it leaves from. EAGAIN and
+// EADDRNOTAVAIL mean that source has no port left.
+func DialUDP(server netip.AddrPort, source netip.Addr) (fd int, from netip.AddrPort, err error) {
+	if fd, err = dialUDP(server, netip.AddrPortFrom(source, 0), false); err != nil {
+		return -1, from, err
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		unix.Close(fd)
+		return -1, from, fmt.Errorf("dialling udp %v: getsockname: %w", server, err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		from = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		from = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
+	}
+	return fd, from, nil
 }
 
 // DialUDPAs is DialUDP with the address and port of somebody else

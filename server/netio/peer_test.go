@@ -27,7 +27,7 @@ func TestDialUDP(t *testing.T) {
 	_, server := silent(t, "127.0.0.1:0")
 	ports := map[int]bool{}
 	for _, source := range []netip.Addr{{}, netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("127.0.0.9")} {
-		fd, err := DialUDP(server, source)
+		fd, from, err := DialUDP(server, source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,15 +37,18 @@ func TestDialUDP(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := sa.(*unix.SockaddrInet4)
-		if source.IsValid() && netip.AddrFrom4(at.Addr) != source {
-			t.Errorf("it leaves from %v, not from %v", netip.AddrFrom4(at.Addr), source)
+		if want := netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)); from != want {
+			t.Errorf("it leaves from %v, and says %v", want, from)
+		}
+		if source.IsValid() && from.Addr() != source {
+			t.Errorf("it leaves from %v, not from %v", from, source)
 		}
 		if ports[at.Port] {
 			t.Errorf("port %d twice", at.Port)
 		}
 		ports[at.Port] = true
 	}
-	if _, err := DialUDP(server, netip.MustParseAddr("192.0.2.77")); !errors.Is(err, unix.EADDRNOTAVAIL) {
+	if _, _, err := DialUDP(server, netip.MustParseAddr("192.0.2.77")); !errors.Is(err, unix.EADDRNOTAVAIL) {
 		t.Errorf("from an address of nobody: %v", err)
 	}
 }
@@ -53,7 +56,7 @@ func TestDialUDP(t *testing.T) {
 // What the kernel does not segment goes datagram by datagram.
 func TestPeersWithoutSegments(t *testing.T) {
 	c, server := silent(t, "127.0.0.1:0")
-	fd, err := DialUDP(server, netip.Addr{})
+	fd, _, err := DialUDP(server, netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}

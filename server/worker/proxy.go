@@ -1,15 +1,19 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/backend"
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
+	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
 	"github.com/dnsapp/dnsapp/server/shm"
@@ -24,6 +28,7 @@ type proxyKeeper struct {
 	group  *proxy.Group
 	icmp   *netio.ICMP
 	lanes  []*proxy.Lane
+	short  logging.Seldom // of sockets towards servers
 }
 
 // newProxyKeeper returns nil if no listener is a UDP proxy.
@@ -46,7 +51,11 @@ func newProxyKeeper(w *Worker) (*proxyKeeper, error) {
 	if k.region, err = backend.Attach(r); err != nil {
 		return nil, err
 	}
-	k.group, err = proxy.NewGroup(cfg.Lanes, flows, func(lane int) { netio.Wake(w.lanes[lane].wake) })
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	k.group, err = proxy.NewGroup(cfg.Lanes, flows, cfg.FlowsWithin(files.Cur), func(lane int) { netio.Wake(w.lanes[lane].wake) })
 	return k, err
 }
 
@@ -62,6 +71,28 @@ func (k *proxyKeeper) count(r *directory.Report) time.Duration {
 		r.Queries++
 	}
 	return rest
+}
+
+// noSocket says what to do about flows that are refused for want of a socket.
+func (k *proxyKeeper) noSocket(err error) {
+	skipped, ok := k.short.Now()
+	if !ok {
+		return
+	}
+	remedy := "look at the error"
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		remedy = "raise the limit of open files (LimitNOFILE= of the unit, ulimit -n of the shell), add workers, or lower udp_proxy.flows"
+	case errors.Is(err, unix.ENFILE):
+		remedy = "raise fs.file-max"
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EADDRINUSE):
+		remedy = "list more addresses in udp_proxy.source, or widen net.ipv4.ip_local_port_range"
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		remedy = "list addresses of this host in udp_proxy.source"
+	case errors.Is(err, unix.EPERM):
+		remedy = "udp_proxy.transparent needs CAP_NET_RAW"
+	}
+	k.w.log.Warn("new flows are refused for want of a socket: "+remedy, "error", err, "not_logged", skipped)
 }
 
 // newLane returns the flows of l, the lane with this number in the worker.
@@ -81,8 +112,8 @@ func (k *proxyKeeper) newLane(l *lane, number int) (*proxy.Lane, error) {
 		}
 	}
 	p := proxy.New(proxy.Setup{
-		Group: k.group, Lane: number, Worker: k.w.index, Listeners: listeners, Table: k.w.table, Block: l.block,
-		Net: proxyNet{peers, l.poller}, Client: proxyClient{l, k.icmp}, Idle: k.w.reportDue, Now: mono.Millis(),
+		Group: k.group, Lane: number, Worker: k.w.index, Listeners: listeners, Table: k.w.table, Ports: k.region.Ports(), Block: l.block,
+		Net: proxyNet{peers, l.poller}, Client: proxyClient{l, k.icmp}, NoSocket: k.noSocket, Idle: k.w.reportDue, Now: mono.Millis(),
 	})
 	k.lanes = append(k.lanes, p)
 	return p, nil
@@ -147,7 +178,7 @@ type proxyNet struct {
 	poller *netio.Poller
 }
 
-func (n proxyNet) Dial(server netip.AddrPort, source netip.Addr) (int, error) {
+func (n proxyNet) Dial(server netip.AddrPort, source netip.Addr) (int, netip.AddrPort, error) {
 	return netio.DialUDP(server, source)
 }
 

@@ -118,3 +118,52 @@ func send(pc net.PacketConn) error {
 	}
 	return err
 }
+
+// What is opened in another namespace meets nothing of this one.
+func TestNamespace(t *testing.T) {
+	if entering != nil {
+		t.Skip(entering)
+	}
+	n, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	const address = "127.0.0.1:5353"
+	here, err := net.ListenPacket("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	var there net.PacketConn
+	if err := n.Do(func() (err error) {
+		there, err = net.ListenPacket("udp", address)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Do(func() error {
+		receive(t, there)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := here.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := here.ReadFrom(make([]byte, 9)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a datagram of the other namespace: %v", err)
+	}
+	if own, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || own == link(t, n.Path()) {
+		t.Errorf("%s is this namespace: %v", n.Path(), err)
+	}
+}
+
+func link(t *testing.T, path string) string {
+	t.Helper()
+	l, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync/atomic"
 
+	"github.com/dnsapp/dnsapp/server/backend"
 	"github.com/dnsapp/dnsapp/server/burst"
 )
 
@@ -23,6 +24,7 @@ type conn struct {
 	hash atomic.Uint64 // of the flow; other lanes read it. 0: not in the index
 	same atomic.Int32  // next in the bucket of the index; other lanes read it
 
+	claim      backend.Claim // of its port; none if that is the client's
 	fd         int32
 	next, prev int32 // in a slot of the wheel (active), in a queue (resting), in the free list (closed)
 	ready      int32 // next of those that may have received something; valid iff queued

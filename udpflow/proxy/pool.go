@@ -3,6 +3,9 @@ package proxy
 import (
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/backend"
 	"github.com/dnsapp/dnsapp/server/burst"
 )
 
@@ -36,7 +39,7 @@ func (o *Options) rests() (clean, late uint32) {
 // there is no socket to be had.
 func (l *Lane) takeConn(o *Listener, listener, member int, p *burst.Packet, now uint32) int32 {
 	if o.Transparent {
-		return l.dial(o, member, p)
+		return l.dialAs(o, member, p)
 	}
 	pool := &l.pools[listener][member]
 	clean, late := o.rests()
@@ -46,36 +49,83 @@ func (l *Lane) takeConn(o *Listener, listener, member int, p *burst.Packet, now 
 	if at := l.pop(&pool.late, late, now); at != none {
 		return at
 	}
-	return l.dial(o, member, p)
+	return l.dial(o, listener, member, now)
 }
 
-// dial returns a conn with a new socket, none if there is none to be had.
-func (l *Lane) dial(o *Listener, member int, p *burst.Packet) int32 {
-	at, ok := l.slab.take()
-	if !ok {
+// dialMax bounds the sockets that are opened for one flow.
+const dialMax = 32
+
+// dial returns a conn with a new socket, none if there is none to be had. A port
+// that a worker had when it was killed rests first, for as long as any other.
+func (l *Lane) dial(o *Listener, listener, member int, now uint32) int32 {
+	for range dialMax {
+		if !l.mayOpen() {
+			return none
+		}
+		fd, from, err := l.open(o, member)
+		at := l.add(fd, err)
+		if at == none {
+			if icmp(err) { // there is no way to the server: others may be better
+				o.Pool.Server(member).Failed(now, o.Passive)
+			}
+			return none
+		}
+		c, fresh := l.slab.at(at), false
+		if c.claim, fresh = l.Ports.Claim(from); fresh || o.Quarantine == 0 {
+			return at
+		}
+		c.listener, c.member = uint16(listener), int32(member)
+		l.rest(at, now, false)
+	}
+	return none
+}
+
+// dialAs returns a conn with the client's address and port.
+func (l *Lane) dialAs(o *Listener, member int, p *burst.Packet) int32 {
+	if !l.mayOpen() {
 		return none
 	}
-	fd, err := l.open(o, member, p)
+	return l.add(l.Net.DialAs(o.Servers[member], p.Remote.AddrPort()))
+}
+
+// mayOpen counts a socket that is to be opened, unless there are too many.
+func (l *Lane) mayOpen() bool {
+	if l.Group.sockets.Add(1) <= l.Group.most {
+		return true
+	}
+	l.Group.sockets.Add(-1)
+	l.NoSocket(unix.EMFILE)
+	return false
+}
+
+// add returns a conn for a socket that was counted, none if err says that there is
+// none.
+func (l *Lane) add(fd int, err error) int32 {
+	at, ok := none, false
 	if err == nil {
-		if err = l.Net.Watch(fd, at); err != nil {
+		if at, ok = l.slab.take(); !ok {
+			err = unix.ENOMEM
+		} else if err = l.Net.Watch(fd, at); err != nil {
+			l.slab.give(at)
+		}
+		if err != nil {
 			l.Net.Close(fd)
 		}
 	}
 	if err != nil {
-		l.slab.give(at)
+		l.Group.sockets.Add(-1)
+		l.NoSocket(err)
 		return none
 	}
-	l.slab.at(at).fd = int32(fd)
+	c := l.slab.at(at)
+	c.fd, c.claim = int32(fd), backend.Claim{}
 	l.sockets++
 	return at
 }
 
 // open dials from each source address, in turn, until one has a port.
-func (l *Lane) open(o *Listener, member int, p *burst.Packet) (fd int, err error) {
+func (l *Lane) open(o *Listener, member int) (fd int, from netip.AddrPort, err error) {
 	server := o.Servers[member]
-	if o.Transparent {
-		return l.Net.DialAs(server, p.Remote.AddrPort())
-	}
 	if len(o.Sources) == 0 {
 		return l.Net.Dial(server, netip.Addr{})
 	}
@@ -85,11 +135,11 @@ func (l *Lane) open(o *Listener, member int, p *burst.Packet) (fd int, err error
 		if source.Is4() != server.Addr().Is4() {
 			continue
 		}
-		if fd, err = l.Net.Dial(server, source); err == nil {
-			return fd, nil
+		if fd, from, err = l.Net.Dial(server, source); err == nil {
+			break
 		}
 	}
-	return fd, err
+	return fd, from, err
 }
 
 // rest puts a conn whose flow has ended into its queue.
@@ -138,8 +188,10 @@ func (l *Lane) pop(q *queue, rest, now uint32) int32 {
 // close closes the socket of a conn that is in no list but that of the ready ones.
 func (l *Lane) close(at int32) {
 	c := l.slab.at(at)
+	l.Ports.Release(c.claim)
 	l.Net.Close(int(c.fd))
 	l.sockets--
+	l.Group.sockets.Add(-1)
 	if c.queued { // it is given back when it comes up there
 		c.state, c.fd = closed, -1
 		return

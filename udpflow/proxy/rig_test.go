@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,7 +34,11 @@ type rig struct {
 	region  *backend.Region
 	servers []*net.UDPConn
 	refused []burst.Endpoint // clients told by ICMP
+	short   []error          // that flows were refused for
 }
+
+// rigSockets is how many sockets towards servers a rig may have.
+const rigSockets = 200
 
 // rigLane is one lane of a rig with a listening socket of its own, whose id is the
 // number of the lane.
@@ -49,7 +54,9 @@ type rigLane struct {
 	in     burst.Burst
 	ready  func(token int32)
 
-	dialError error // of the next sockets; nil: there are some
+	dialError error          // of the next sockets; nil: there are some
+	next      netip.AddrPort // that the kernel gives to the next socket; not valid: any
+	fds       map[int]bool   // towards servers
 }
 
 // newRig makes a proxy with so many servers, which the test plays.
@@ -82,10 +89,10 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 		members = append(members, backend.Member{ID: i})
 		addrs = append(addrs, c.LocalAddr().(*net.UDPAddr).AddrPort())
 	}
-	r.group, err = proxy.NewGroup(lanes, []int{o.Flows}, func(int) {}) // until turns every lane
+	r.group, err = proxy.NewGroup(lanes, []int{o.Flows}, rigSockets, func(int) {}) // until turns every lane
 	must(err)
 	for i := range lanes {
-		l := &rigLane{rig: r, block: set.Block(0, i)}
+		l := &rigLane{rig: r, block: set.Block(0, i), fds: make(map[int]bool)}
 		l.poller, err = netio.NewPoller()
 		must(err)
 		l.batch, err = netio.NewBatch()
@@ -105,7 +112,7 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 			l.peers.Close()
 		})
 		l.Lane = proxy.New(proxy.Setup{
-			Group: r.group, Lane: i, Worker: 0, Table: r.table, Block: l.block, Net: l, Client: l, Idle: func() {}, Now: mono.Millis(),
+			Group: r.group, Lane: i, Worker: 0, Table: r.table, Ports: r.region.Ports(), Block: l.block, Net: l, Client: l, NoSocket: func(err error) { r.short = append(r.short, err) }, Idle: func() {}, Now: mono.Millis(),
 			Listeners: []*proxy.Listener{{
 				Options: o, Servers: addrs, Pool: backend.NewPool(backend.RoundRobin, 0, r.region, r.region.Row(0, i), members),
 			}},
@@ -116,11 +123,33 @@ func newRig(t *testing.T, o proxy.Options, lanes, servers int) *rig {
 	return r
 }
 
-func (l *rigLane) Dial(server netip.AddrPort, source netip.Addr) (int, error) {
-	if l.dialError != nil {
-		return -1, l.dialError
+func (l *rigLane) Dial(server netip.AddrPort, source netip.Addr) (fd int, from netip.AddrPort, err error) {
+	switch {
+	case l.dialError != nil:
+		return -1, from, l.dialError
+	case l.next.IsValid():
+		from, l.next = l.next, netip.AddrPort{}
+		fd, err = dialFrom(server, from)
+	default:
+		fd, from, err = netio.DialUDP(server, source)
 	}
-	return netio.DialUDP(server, source)
+	l.fds[fd] = true
+	return fd, from, err
+}
+
+// dialFrom is netio.DialUDP with a port that is known.
+func dialFrom(server, from netip.AddrPort) (int, error) {
+	to, family := netio.Sockaddr(server)
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	at, _ := netio.Sockaddr(from)
+	if err := errors.Join(unix.Bind(fd, at), unix.Connect(fd, to)); err != nil {
+		netio.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 func (l *rigLane) DialAs(server, client netip.AddrPort) (int, error) {
@@ -129,7 +158,18 @@ func (l *rigLane) DialAs(server, client netip.AddrPort) (int, error) {
 
 func (l *rigLane) Watch(fd int, conn int32) error { return l.poller.Add(fd, conn) }
 
-func (l *rigLane) Close(fd int) { netio.Close(fd) }
+func (l *rigLane) Close(fd int) {
+	delete(l.fds, fd)
+	netio.Close(fd)
+}
+
+// kill closes what the lane has towards servers, as the kernel does when a process
+// is killed. It is not to be used any more.
+func (l *rigLane) kill() {
+	for fd := range l.fds {
+		netio.Close(fd)
+	}
+}
 
 func (l *rigLane) Send(fd int, b *burst.Burst, which []uint8, header []byte) (int, error) {
 	return l.peers.Send(fd, b, which, header)

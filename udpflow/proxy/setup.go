@@ -38,9 +38,9 @@ type Listener struct {
 // Net moves datagrams to and from servers. It belongs to one lane. No method
 // blocks.
 type Net interface {
-	// Dial returns a socket connected to server with a port of its own; DialAs
-	// returns one with the client's address and port.
-	Dial(server netip.AddrPort, source netip.Addr) (fd int, err error)
+	// Dial returns a socket connected to server with a port of its own, from;
+	// DialAs returns one with the client's address and port.
+	Dial(server netip.AddrPort, source netip.Addr) (fd int, from netip.AddrPort, err error)
 	DialAs(server, client netip.AddrPort) (fd int, err error)
 
 	// Watch makes the lane call Ready with conn whenever fd may have received
@@ -75,6 +75,8 @@ type Group struct {
 	lanes    []*Lane
 	flows    []atomic.Int64 // by listener
 	clients  []census       // by listener
+	sockets  atomic.Int64   // towards servers
+	most     int64          // of sockets
 	handoffs *ring.Rings    // from each lane to each; nil: there is one lane
 	wake     func(lane int)
 }
@@ -84,9 +86,13 @@ type Group struct {
 const handoffBytes = 256 << 10
 
 // NewGroup returns the group of a worker. flows are the limits of its listeners,
-// 0 of those that are no proxies. wake hastens a lane.
-func NewGroup(lanes int, flows []int, wake func(lane int)) (*Group, error) {
-	g := &Group{lanes: make([]*Lane, lanes), flows: make([]atomic.Int64, len(flows)), clients: make([]census, len(flows)), wake: wake}
+// 0 of those that are no proxies, sockets is how many may be open towards servers.
+// wake hastens a lane.
+func NewGroup(lanes int, flows []int, sockets int, wake func(lane int)) (*Group, error) {
+	g := &Group{
+		lanes: make([]*Lane, lanes), flows: make([]atomic.Int64, len(flows)), clients: make([]census, len(flows)),
+		most: int64(sockets), wake: wake,
+	}
 	for i, n := range flows {
 		if n > 0 {
 			g.clients[i] = newCensus(n)
@@ -122,9 +128,11 @@ type Setup struct {
 	Worker    int // as the flow table names it
 	Listeners []*Listener
 	Table     *table.Table
+	Ports     *backend.Ports
 	Block     *counters.Block
 	Net       Net
 	Client    Client
-	Idle      func() // called when the last flow has ended
-	Now       uint32 // mono.Millis
+	NoSocket  func(err error) // called when a flow was refused for want of a socket
+	Idle      func()          // called when the last flow has ended
+	Now       uint32          // mono.Millis
 }
