@@ -70,6 +70,7 @@ type process struct {
 	asked    time.Time   // when that was last
 	died     time.Time   // the last one
 	zones    zonesOf     // of the one that lives
+	traced   *traced     // the part that the last one has in the trace; nil: none
 }
 
 // zonesOf is what a worker knows of its zones.
@@ -236,6 +237,7 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 	if g.queryLog != noQueryLog {
 		m.QueryLog = add(g.queryLog)
 	}
+	m.Trace = s.traceFromStart(g, i, add)
 	m.Backends, m.Servers = add(s.backends.shared.Fd()), g.servers
 	if s.backends.icmp4 >= 0 {
 		m.ICMP4 = add(s.backends.icmp4)
@@ -300,6 +302,7 @@ func (s *Supervisor) workerExited(g *generation, i int, proc *spawn.Process, rea
 	p := g.workers[i]
 	p.link.Close()
 	p.proc, p.link, p.ready = nil, nil, false
+	p.endTraced()
 	s.dir.Worker(int(g.Slot), i).SetGone()
 	s.clearFlows(g, i)
 	s.closeConnections(g, i)

@@ -200,6 +200,7 @@ func (s *Supervisor) estates() (list []*worker.Estate, err error) {
 // the loop.
 func (s *Supervisor) letGo() {
 	s.away = true
+	s.tracing.end("another supervisor has taken over: trace again")
 	for _, t := range s.timers {
 		t.Stop()
 	}

@@ -96,6 +96,7 @@ func (s *Supervisor) tellAll(g *generation, p *process) {
 		p.zones.sent = nil
 		s.sendZones(g, p)
 	}
+	s.traceAgain(g, p)
 	if g.ending {
 		send(worker.Message{Op: worker.OpQuit})
 	}

@@ -100,6 +100,7 @@ type Supervisor struct {
 	kept        []*generation   // what this one had, when it is away
 	leaving     chan *departure // takes how this process goes on
 	departed    *departure      // valid when Run has returned; nil: the instance has ended
+	tracing     *tracing        // nil: nothing is traced
 	manager     *notifier
 	patience    *time.Timer // asks the manager for more time; nil: it waits for nothing
 

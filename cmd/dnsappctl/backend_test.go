@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -27,6 +28,8 @@ type backend struct {
 	watch  func(context.Context, int, func(control.Event)) error
 
 	upgraded control.UpgradeRequest // the last one
+
+	tracing, endTrace chan struct{} // closed when a trace without an end runs, and when it is to end
 }
 
 func (b *backend) Version() control.Version {
@@ -268,6 +271,35 @@ func (b *backend) Upgrade(_ context.Context, req control.UpgradeRequest, emit fu
 	}
 	emit(control.Event{Time: day, Text: "pid 30, v0.2.0, takes over"})
 	return &control.ReloadReport{OK: true, Outcome: control.OutcomeDone, Reason: "drained", FromEpoch: 2, ToEpoch: 3, Elapsed: 1 * sec}, nil
+}
+
+// Trace writes two octets of a file, and waits for EndTrace if there is no count.
+func (b *backend) Trace(ctx context.Context, req control.TraceRequest, out io.Writer) (*control.TraceReport, error) {
+	if req.Filter == "arp" {
+		return nil, control.Refuse("a trace runs already: end it first, or wait for its end")
+	}
+	if _, err := out.Write([]byte("ng")); err != nil {
+		return nil, err
+	}
+	reason := "as many packets as were asked for"
+	if req.Count == 0 {
+		close(b.tracing)
+		select {
+		case <-b.endTrace:
+			reason = "ended on request"
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &control.TraceReport{
+		Packets: req.Count, Bytes: 60 * req.Count, Dropped: 3, Elapsed: 1500 * ms, Reason: reason,
+		Workers: []control.TraceWorker{{Epoch: 1, Packets: 1}, {Epoch: 2, Worker: 1, Packets: req.Count - 1, Dropped: 3}},
+	}, nil
+}
+
+func (b *backend) EndTrace(context.Context) error {
+	close(b.endTrace)
+	return nil
 }
 
 func (b *backend) Watch(ctx context.Context, last int, emit func(control.Event)) error {

@@ -128,6 +128,8 @@ func TestGolden(t *testing.T) {
 		{"drain-refused", &backend{}, "drain 2", exit.Refused},
 		{"watch", &backend{}, "watch", exit.Done},
 		{"watch-last", &backend{}, "watch --last 1", exit.Done},
+		{"trace", &backend{}, "trace --pcap - --count 2", exit.Done},
+		{"trace-refused", &backend{}, "trace --pcap /nowhere/there --filter arp", exit.Refused},
 		{"upgrade", &backend{}, "upgrade --binary /opt/dnsapp", exit.Done},
 		{"upgrade-drain-old", &backend{}, "upgrade --drain-old", exit.Done},
 		{"upgrade-rollback", &backend{}, "upgrade --rollback", exit.Done},
@@ -151,7 +153,7 @@ func TestGolden(t *testing.T) {
 
 // The help of every command is what testdata says: it is read in review.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "status", "top", "watch", "reload", "abort", "drain", "upgrade", "stop", "explain", "explain flow", "zone", "zone list", "zone reload", "zone show", "version"} {
+	for _, c := range []string{"", "status", "top", "watch", "trace", "reload", "abort", "drain", "upgrade", "stop", "explain", "explain flow", "zone", "zone list", "zone reload", "zone show", "version"} {
 		out, errs, code := ctl(t, "", append(strings.Fields(c), "--help")...)
 		if code != exit.Done || errs != "" {
 			t.Errorf("%s: code %d: %s", c, code, errs)
@@ -190,7 +192,7 @@ func TestUsage(t *testing.T) {
 		},
 	})
 	for _, c := range []struct{ args, want string }{
-		{"", "needs a command: abort, backend, completion, diff, drain, explain, primary, reload, server, status, stop, top, upgrade, version, watch, zone"},
+		{"", "needs a command: abort, backend, completion, diff, drain, explain, primary, reload, server, status, stop, top, trace, upgrade, version, watch, zone"},
 		{"fly", `has no command "fly"`},
 		{"stauts", "did you mean status?"},
 		{"zone", "needs a command: list, reload, show"},
@@ -214,6 +216,10 @@ func TestUsage(t *testing.T) {
 		{"explain flow 192.0.2.1:7 --tcp --udp", "[tcp udp]"},
 		{"watch --last 257", "--last 257 is not from 0 to 256"},
 		{"watch --last -1", "--last -1 is not from 0 to 256"},
+		{"trace", `required flag(s) "pcap" not set`},
+		{"trace --pcap - --filter prot", `--filter: the filter "prot": "prot" stands where host`},
+		{"trace --pcap - --for -5s", "--for -5s"},
+		{"trace --pcap - --snaplen 65536", "--snaplen 65536"},
 		{"abort 2", `unknown command "2"`},
 		{"drain", "accepts 1 arg(s), received 0"},
 		{"drain 0", `"0" is not an epoch`},
@@ -432,6 +438,18 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// words splits a command line as a shell does, which knows single quotes only.
+func words(line string) (list []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			list = append(list, part)
+		} else {
+			list = append(list, strings.Fields(part)...)
+		}
+	}
+	return list
+}
+
 // Every command line of docs/operations.md is one: without a dnsapp it fails
 // for that reason and no other.
 func TestDocument(t *testing.T) {
@@ -446,7 +464,7 @@ func TestDocument(t *testing.T) {
 		}
 		line, _, _ = strings.Cut(line, "#")
 		line, _, _ = strings.Cut(line, "|")
-		args := strings.Fields(line)
+		args := words(line)
 		if !shell || len(args) == 0 || args[0] != "dnsappctl" {
 			continue
 		}

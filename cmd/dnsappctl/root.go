@@ -58,6 +58,7 @@ DNSAPP_CONTROL, else ` + control.DefaultPath + `.
   dnsappctl status          what runs, and what a draining generation waits for
   dnsappctl top             the traffic of each generation, live
   dnsappctl watch           everything that happens, as it happens
+  dnsappctl trace           what is received and sent, to a pcap file
   dnsappctl reload          hand over to a new generation with the new configuration
   dnsappctl abort           give up the reload in progress
   dnsappctl drain EPOCH     follow the drain of a generation, or end it
@@ -85,7 +86,7 @@ is then also the last object on standard output:
 	root.PersistentFlags().VarP(&a.format, "output", "o", "output format")
 	a.complete(root, "output", string(text), string(jsonText))
 	root.AddCommand(
-		a.statusCommand(), a.topCommand(), a.watchCommand(),
+		a.statusCommand(), a.topCommand(), a.watchCommand(), a.traceCommand(),
 		a.reloadCommand(), a.abortCommand(), a.drainCommand(), a.upgradeCommand(), a.stopCommand(),
 		a.explainCommand(), a.zoneCommand(), a.primaryCommand(), a.backendCommand(), a.serverCommand(), a.diffCommand(), a.versionCommand(),
 	)

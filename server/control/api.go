@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"io"
 	"math"
 	"net/netip"
 	"strconv"
@@ -91,6 +92,15 @@ type Backend interface {
 	// Drain follows the drain of one generation and returns when it is gone or
 	// ctx ends; with now it ends the drain first. emit is as for Reload.
 	Drain(ctx context.Context, epoch uint32, now bool, emit func(Event)) error
+
+	// Trace writes what workers receive and send, as req says, to out as a pcapng
+	// file, and returns when it has taken all that is wanted, EndTrace was called, ctx
+	// has ended or out fails. It writes something at once, unless it fails. A report
+	// may accompany an error.
+	Trace(ctx context.Context, req TraceRequest, out io.Writer) (*TraceReport, error)
+
+	// EndTrace ends the trace that runs, whoever has begun it.
+	EndTrace(ctx context.Context) error
 
 	// Watch calls emit for everything that happens, beginning with the last
 	// events of the past. It returns nil when the supervisor stops. emit is as

@@ -19,6 +19,8 @@
 //	POST /v1/abort  {}            Aborted
 //	POST /v1/drain  DrainRequest  stream of Line, one JSON value a line
 //	GET  /v1/events?last=N        stream of Line, one JSON value a line
+//	POST /v1/trace  TraceRequest  a pcapng file, and how it ended in the trailer Dnsapp-Trace
+//	POST /v1/trace/end {}         {}; ends the trace
 //
 // Every answer other than 200 has an Error as its body. A stream begins with
 // 200 as soon as the request is understood, so what goes wrong later is in its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -96,6 +97,22 @@ type fakeBackend struct {
 	drain    func(context.Context, uint32, bool, func(Event)) error
 	upgrade  func(context.Context, UpgradeRequest, func(Event)) (*ReloadReport, error)
 	watch    func(context.Context, int, func(Event)) error
+	trace    func(context.Context, TraceRequest, io.Writer) (*TraceReport, error)
+	endTrace func(context.Context) error
+}
+
+func (b *fakeBackend) Trace(ctx context.Context, req TraceRequest, out io.Writer) (*TraceReport, error) {
+	if b.trace == nil {
+		return &TraceReport{}, nil
+	}
+	return b.trace(ctx, req, out)
+}
+
+func (b *fakeBackend) EndTrace(ctx context.Context) error {
+	if b.endTrace == nil {
+		return nil
+	}
+	return b.endTrace(ctx)
 }
 
 func (b *fakeBackend) Version() Version {

@@ -140,6 +140,8 @@ func (s *Server) routes() http.Handler {
 	route(http.MethodPost, "/v1/abort", s.abort)
 	route(http.MethodPost, "/v1/drain", s.drain)
 	route(http.MethodGet, "/v1/events", s.events)
+	route(http.MethodPost, "/v1/trace", s.trace)
+	route(http.MethodPost, "/v1/trace/end", s.endTrace)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, &Error{Code: CodeUsage, Message: "there is no " + r.URL.Path + "; is dnsappctl newer than dnsapp?"})
 	})

@@ -117,6 +117,9 @@ func (e *Estate) Close() {
 func (m *Manifest) descriptors() func(yield func(*int) bool) {
 	return func(yield func(*int) bool) {
 		list := []*int{&m.Directory, &m.Counters, &m.Catalog, &m.ZoneCounters, &m.QueryLog, &m.Door, &m.Backends, &m.ICMP4, &m.ICMP6}
+		if m.Trace != nil {
+			list = append(list, &m.Trace.FD)
+		}
 		for i := range m.Tables {
 			list = append(list, &m.Tables[i])
 		}
@@ -183,7 +186,7 @@ func (w *Worker) estate() *Estate {
 			m.Sockets[i].FD = 0
 		}
 	}
-	m.Door = 0
+	m.Door, m.Trace = 0, nil // nobody watches any more
 	m.Catalog, m.ZoneRegions = w.zones.lists()
 	e := &Estate{Manifest: &m, Stopping: w.stopping.Load(), Version: w.zones.version}
 	for fd := range m.descriptors() {

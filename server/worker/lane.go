@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/grace"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/trace"
 	"github.com/dnsapp/dnsapp/udpflow/dispatch"
 	"github.com/dnsapp/dnsapp/udpflow/proxy"
 	"github.com/dnsapp/dnsapp/udpflow/ring"
@@ -86,7 +88,8 @@ type lane struct {
 	poller *netio.Poller
 	batch  *netio.Batch
 	in     burst.Burst
-	group  burst.Burst // datagrams out of rings for one socket
+	group  burst.Burst               // datagrams out of rings for one socket
+	tap    atomic.Pointer[trace.Tap] // nil: nothing is traced
 
 	sources  [burst.Max]ring.Source
 	handlers []burst.Handler // by listener; nil where it has no UDP
@@ -439,8 +442,10 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 	if b.N == 0 {
 		return
 	}
+	l.traceReceived(b)
 	h.ServeBurst(b)
 	sent := l.batch.Send(u, b)
+	l.traceSent(b)
 	gone := uint64(0)
 	var classes [counters.NumClasses]uint64
 	for i := range b.N {

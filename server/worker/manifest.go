@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 4
+const Protocol = 5
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -51,6 +51,8 @@ type Manifest struct {
 	Servers  [][]int `json:"servers"`  // their numbers in it, by backend and server of Config
 	ICMP4    int     `json:"icmp4"`    // raw sockets that refusals leave by
 	ICMP6    int     `json:"icmp6"`
+
+	Trace *TraceRef `json:"trace,omitempty"` // from the start on; nil: none
 
 	Door  int    `json:"door"`  // at which it waits for its next supervisor
 	Owner uint32 `json:"owner"` // user id of the supervisor

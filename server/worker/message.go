@@ -24,6 +24,7 @@ const (
 	OpClosed  Op = "closed"  // the generation in slot Producer is gone
 	OpRegions Op = "regions" // zone regions (IDs) for the next catalog
 	OpZones   Op = "zones"   // answer from the zones of the catalog that comes with it
+	OpTrace   Op = "trace"   // copy what Filter lets through, Snap octets of each, to the region that comes with it; without one, nothing
 	OpStop    Op = "stop"    // take no new work
 	OpQuit    Op = "quit"    // exit
 )
@@ -49,6 +50,9 @@ type Message struct {
 	IDs     []uint64 `json:"ids,omitempty"`     // of the zone regions that come with it, at most MaxFDs
 	Version uint64   `json:"version,omitempty"` // of a catalog
 	Error   string   `json:"error,omitempty"`
+
+	Filter string `json:"filter,omitempty"` // see trace.Parse
+	Snap   int    `json:"snap,omitempty"`
 }
 
 // maxMessage bounds a message, in octets, and MaxFDs its descriptors.

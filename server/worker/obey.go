@@ -50,11 +50,13 @@ func (w *Worker) obey(ctx context.Context, quit chan<- struct{}) {
 			return
 		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, unix.ECONNRESET):
 			w.log.Warn("the supervisor is gone: serving on without it")
+			w.endTrace(ctx)
 			if !w.nextSupervisor(ctx) {
 				return
 			}
 		default:
 			w.log.Error("the control socket fails: serving on without the supervisor", "error", err)
+			w.endTrace(ctx)
 			if !w.nextSupervisor(ctx) {
 				return
 			}
@@ -124,6 +126,13 @@ func (w *Worker) carryOut(ctx context.Context, m Message, fds []int) error {
 	case OpZones:
 		w.takeZones(ctx, m.Version, fds)
 		fds = nil
+	case OpTrace:
+		if len(fds) == 1 {
+			w.beginTrace(ctx, &TraceRef{FD: fds[0], Filter: m.Filter, Snap: m.Snap})
+			fds = nil
+		} else {
+			w.endTrace(ctx)
+		}
 	case OpStop:
 		w.stopping.Store(true)
 		w.wakeLanes()

@@ -113,7 +113,7 @@ func (k *proxyKeeper) newLane(l *lane, number int) (*proxy.Lane, error) {
 	}
 	p := proxy.New(proxy.Setup{
 		Group: k.group, Lane: number, Worker: k.w.index, Listeners: listeners, Table: k.w.table, Ports: k.region.Ports(), Block: l.block,
-		Net: proxyNet{peers, l.poller}, Client: proxyClient{l, k.icmp}, NoSocket: k.noSocket, Idle: k.w.reportDue, Now: mono.Millis(),
+		Net: proxyNet{l, peers}, Client: proxyClient{l, k.icmp}, NoSocket: k.noSocket, Idle: k.w.reportDue, Now: mono.Millis(),
 	})
 	k.lanes = append(k.lanes, p)
 	return p, nil
@@ -174,8 +174,8 @@ func (s *udpProxyService) drain() {}
 
 // proxyNet is the servers' side of a lane.
 type proxyNet struct {
-	peers  *netio.Peers
-	poller *netio.Poller
+	lane  *lane
+	peers *netio.Peers
 }
 
 func (n proxyNet) Dial(server netip.AddrPort, source netip.Addr) (int, netip.AddrPort, error) {
@@ -186,15 +186,22 @@ func (n proxyNet) DialAs(server, client netip.AddrPort) (int, error) {
 	return netio.DialUDPAs(server, client)
 }
 
-func (n proxyNet) Watch(fd int, conn int32) error { return n.poller.Add(fd, tokenFlow+conn) }
+func (n proxyNet) Watch(fd int, conn int32) error { return n.lane.poller.Add(fd, tokenFlow+conn) }
 
 func (n proxyNet) Close(fd int) { netio.Close(fd) }
 
 func (n proxyNet) Send(fd int, b *burst.Burst, which []uint8, header []byte) (int, error) {
-	return n.peers.Send(fd, b, which, header)
+	sent, err := n.peers.Send(fd, b, which, header)
+	n.lane.traceServer(fd, b, which[:sent], header)
+	return sent, err
 }
 
-func (n proxyNet) Recv(fd int, out *burst.Burst) (int, error) { return n.peers.Recv(fd, out) }
+func (n proxyNet) Recv(fd int, out *burst.Burst) (int, error) {
+	from := out.N
+	got, err := n.peers.Recv(fd, out)
+	n.lane.traceAnswers(fd, out, from)
+	return got, err
+}
 
 // proxyClient is the clients' side of a lane.
 type proxyClient struct {
@@ -212,6 +219,7 @@ func (c proxyClient) Answer(socket uint32, out *burst.Burst) {
 		return
 	}
 	sent := l.batch.Send(u, out)
+	l.traceSent(out)
 	l.block.Add(counters.Sent, sent.Packets)
 	l.block.Add(counters.TxBytes, sent.Bytes)
 }

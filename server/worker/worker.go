@@ -59,6 +59,7 @@ type Worker struct {
 	lanes    []*lane
 	sockets  []*netio.UDP // every UDP socket of the generation, by id; nil where it has none
 	rings    *ringReader
+	traced   *shm.Region    // that the lanes copy to; nil: to none. Belongs to the control goroutine
 	starved  logging.Seldom // of descriptors for connections
 	spoilt   logging.Seldom // connections that were accepted in vain
 	streams  *stream.Set
@@ -375,6 +376,9 @@ func (w *Worker) run(ctx context.Context) error {
 		runtime.GOMAXPROCS(len(w.lanes) + 1)
 	}
 	failed := make(chan error, len(w.lanes))
+	if w.m.Trace != nil {
+		w.beginTrace(ctx, w.m.Trace)
+	}
 	for _, l := range w.lanes {
 		w.laneEnd.Go(func() {
 			if err := l.run(); err != nil {

@@ -50,6 +50,7 @@ var layers = map[string]layer{
 	"server/packet/...":   mechanism,
 	"server/querylog":     mechanism,
 	"server/shm":          mechanism,
+	"server/trace":        mechanism,
 	"server/spawn":        mechanism,
 	"server/dns/cache":    mechanism,
 	"server/dns/wire":     mechanism,
@@ -82,6 +83,7 @@ var layers = map[string]layer{
 	"server/metrics":        part,
 	"server/reload":         part,
 	"server/statefile":      part,
+	"server/trace/pcap":     part,
 	"server/zones":          part,
 
 	"server": supervisor,

@@ -71,6 +71,9 @@ func (r *Rings) Lanes() int { return r.lanes }
 // Workers returns the number of consuming workers.
 func (r *Rings) Workers() int { return r.workers }
 
+// Bytes returns the size of each ring.
+func (r *Rings) Bytes() int { return r.bytes }
+
 // Fill returns how full the fullest ring to a worker is, from 0 to 1.
 func (r *Rings) Fill(worker int) float64 {
 	var most uint64

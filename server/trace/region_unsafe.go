@@ -1,0 +1,5 @@
+package trace
+
+import "unsafe"
+
+var _ [countsSize]byte = [unsafe.Sizeof(counts{})]byte{}
