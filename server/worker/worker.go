@@ -371,9 +371,9 @@ func (w *Worker) wakeLanes() {
 // run serves until the supervisor, or a signal, ends the worker.
 func (w *Worker) run(ctx context.Context) error {
 	if os.Getenv("GOMAXPROCS") == "" {
-		// A lane keeps its P while it waits for the next packet: one more is for
-		// everything else.
-		runtime.GOMAXPROCS(len(w.lanes) + 1)
+		// A lane keeps its P while it waits for the next packet: as many more are
+		// for connections and everything else.
+		runtime.GOMAXPROCS(2 * len(w.lanes))
 	}
 	failed := make(chan error, len(w.lanes))
 	if w.m.Trace != nil {
