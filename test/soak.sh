@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long tests: every fuzz target for FUZZTIME (default 2m) each, the long
-# walks of the reload machine, the whole crash matrix, upgrades with kills at each step, the tests of load at full
+# walks of the reload machine, fifty million mutated frames, the whole crash matrix, upgrades with kills at each step, the tests of load at full
 # load, then the end-to-end tests ROUNDS times (default 5). What a fuzz target finds stays in
 # its package's testdata/fuzz, to be committed as a test.
 set -euo pipefail
@@ -19,6 +19,9 @@ done
 
 echo "# the walks of the reload machine" >&2
 go test -count=1 -timeout 1h ./server/reload -soak
+
+echo "# mutated frames" >&2
+go test -count=1 -timeout 1h -run '^TestSoakFrames$' -v ./server/packet -soak
 
 echo "# the crash matrix, and upgrades" >&2
 DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Proxy)?(CrashMatrix|TroubledReload|Upgrade)' ./test/e2e -soak | bin/summary
