@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -42,9 +43,10 @@ func Steer(fd int, ap netip.AddrPort, n int) error {
 	return nil
 }
 
-// Unsteer gives the choice back to the kernel's own hash.
+// Unsteer gives the choice back to the kernel's own hash, if it has not got it.
 func Unsteer(fd int, ap netip.AddrPort) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0); err != nil {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("steering udp %v no more: %w", ap, err)
 	}
 	return nil

@@ -45,7 +45,7 @@ func transferWindow() int {
 	if *soak {
 		return 2
 	}
-	return 64
+	return 128
 }
 
 // transferZone is zone(1) with an RRset of about 50 KB at big.
