@@ -139,7 +139,11 @@ func (s *Supervisor) knock(d handover.Door) (*orphan, error) {
 // Fresh the workers are ended first.
 func (s *Supervisor) adopt() error {
 	if s.options.Fresh {
-		return s.endUnknown()
+		if err := s.endUnknown(); err != nil {
+			return err
+		}
+		s.takeStoredSockets()
+		return nil
 	}
 	began := time.Now()
 	orphans, err := s.findOrphans()
@@ -153,6 +157,10 @@ func (s *Supervisor) adopt() error {
 		s.taking.estates = nil
 	}
 	if len(orphans) == 0 {
+		if err := s.adoptStored(); err != nil {
+			return err
+		}
+		s.takeStoredSockets()
 		return nil
 	}
 	defer func() {
@@ -168,7 +176,11 @@ func (s *Supervisor) adopt() error {
 	}
 	e, ok := s.inherit(orphans)
 	if !ok {
-		return s.endOrphans(orphans)
+		if err := s.endOrphans(orphans); err != nil {
+			return err
+		}
+		s.takeStoredSockets()
+		return nil
 	}
 	for slot, g := range s.gens {
 		if g == nil {
@@ -197,34 +209,78 @@ func (s *Supervisor) adoptRegions(orphans []*orphan) error {
 			}
 		}
 	}
-	dirRegion, err := mapOwned(first.FD(first.Manifest.Directory))
+	m := first.Manifest
+	return s.adoptRegionsOf(regions{
+		directory: first.FD(m.Directory), counters: first.FD(m.Counters), zoneCounters: first.FD(m.ZoneCounters), backends: first.FD(m.Backends),
+	})
+}
+
+// regions is descriptors of the shared memory of an instance.
+type regions struct {
+	directory, counters, zoneCounters int
+	backends                          int // 0: none
+}
+
+func (r *regions) close() {
+	for _, fd := range []int{r.directory, r.counters, r.zoneCounters, r.backends} {
+		if fd > 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// adoptRegionsOf takes the descriptors over, and maps them in the place of the own
+// memory: all, or none.
+func (s *Supervisor) adoptRegionsOf(r regions) (err error) {
+	var mapped []*shm.Region
+	take := func(fd *int, what string) (*shm.Region, error) {
+		region, err := mapOwned(*fd)
+		*fd = 0
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		mapped = append(mapped, region)
+		return region, nil
+	}
+	defer func() {
+		r.close()
+		if err != nil {
+			for _, region := range mapped {
+				err = errors.Join(err, region.Close())
+			}
+		}
+	}()
+	dirRegion, err := take(&r.directory, "directory")
 	if err != nil {
-		return fmt.Errorf("directory: %w", err)
+		return err
 	}
 	dir, err := directory.Attach(dirRegion)
 	if err != nil {
-		return errors.Join(err, dirRegion.Close())
+		return err
 	}
-	countersRegion, err := mapOwned(first.FD(first.Manifest.Counters))
+	countersRegion, err := take(&r.counters, "counters")
 	if err != nil {
-		return errors.Join(fmt.Errorf("counters: %w", err), dirRegion.Close())
+		return err
 	}
 	set, err := counters.Attach(countersRegion)
 	if err != nil {
-		return errors.Join(err, dirRegion.Close(), countersRegion.Close())
+		return err
 	}
-	zoneRegion, err := mapOwned(first.FD(first.Manifest.ZoneCounters))
+	zoneRegion, err := take(&r.zoneCounters, "zone counters")
 	if err != nil {
-		return errors.Join(fmt.Errorf("zone counters: %w", err), dirRegion.Close(), countersRegion.Close())
+		return err
 	}
 	zoneCounters, err := counters.AttachZones(zoneRegion)
 	if err != nil {
-		return errors.Join(err, dirRegion.Close(), countersRegion.Close(), zoneRegion.Close())
+		return err
 	}
-	if err := s.backends.adoptRegion(first.FD(first.Manifest.Backends)); err != nil {
-		return errors.Join(err, dirRegion.Close(), countersRegion.Close(), zoneRegion.Close())
+	if fd := r.backends; fd != 0 {
+		r.backends = 0
+		if err := s.backends.adoptRegion(fd); err != nil {
+			return err
+		}
 	}
-	err = errors.Join(s.dirRegion.Close(), s.countersRegion.Close(), s.zoneRegion.Close())
+	mapped = []*shm.Region{s.dirRegion, s.countersRegion, s.zoneRegion}
 	s.dirRegion, s.countersRegion, s.zoneRegion = dirRegion, countersRegion, zoneRegion
 	s.dir, s.counters, s.zoneCounters = dir, set, zoneCounters
 	if deadline, ok := dir.LastPark(); ok {
@@ -236,7 +292,12 @@ func (s *Supervisor) adoptRegions(orphans []*orphan) error {
 	}
 	s.readTallies()
 	s.keeper.adopted = true
-	return err
+	for _, own := range mapped { // what they were before
+		if err := own.Close(); err != nil {
+			s.log.Error("closing a region", "error", err)
+		}
+	}
+	return nil
 }
 
 // mapOwned is shm.Map, and closes fd where that fails.

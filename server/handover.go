@@ -372,6 +372,7 @@ func (s *Supervisor) commit(f reload.Commit) {
 	if g == nil {
 		return
 	}
+	s.sockets.closeIdle()
 	err := s.sockets.listen(g.uses)
 	if g.cfg.Reload.Mode == config.Graceful {
 		err = errors.Join(err, s.sockets.join(g.uses, g.lanes()))

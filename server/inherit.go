@@ -264,7 +264,7 @@ func (s *Supervisor) inheritSockets(g *generation, o *orphan) error {
 			if have, err = inheritSocket(ref, o.FD(ref.FD)); err != nil {
 				return fmt.Errorf("socket %d: %w", ref.ID, err)
 			}
-			s.sockets.add(have)
+			s.sockets.adopt(have)
 		}
 		if have.address != ref.Address || have.tcp != ref.TCP {
 			return fmt.Errorf("socket %d is of %v and of %v", ref.ID, have.address, ref.Address)

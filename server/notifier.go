@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/fdstore"
 )
 
 // notifier speaks sd_notify(3) to the service manager that started this process.
@@ -19,16 +22,26 @@ type notifier struct {
 	addr *net.UnixAddr
 
 	mu     sync.Mutex
-	states []string // datagrams to send, oldest first
-	status string   // STATUS to send after them, "": none
-	told   string   // the last STATUS
+	states []datagram // to send, oldest first
+	status string     // STATUS to send after them, "": none
+	told   string     // the last STATUS
 	closed bool
 	wake   chan struct{} // there is something to send, or the end
 	done   chan struct{} // closed when everything is sent
 }
 
-// notifyTimeout is how long the service manager may take to read a datagram.
-const notifyTimeout = 2 * time.Second
+// datagram is what is sent at once. The descriptor is its own; -1: none.
+type datagram struct {
+	text string
+	fd   int
+}
+
+// notifyTimeout is how long the service manager may take to read a datagram, and
+// lastTimeout how long it may take to read what is left at the end.
+const (
+	notifyTimeout = 30 * time.Second
+	lastTimeout   = 2 * time.Second
+)
 
 // newNotifier returns the notifier of the socket that NOTIFY_SOCKET names, nil
 // if there is none.
@@ -73,13 +86,40 @@ func (n *notifier) extend(d time.Duration, status string) {
 	n.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()), status)
 }
 
+// keep has the manager keep a descriptor, which stays the caller's: see package
+// fdstore.
+func (n *notifier) keep(name string, fd int) {
+	if n == nil {
+		return
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		n.log.Warn("giving a descriptor to the service manager", "name", name, "error", err)
+		return
+	}
+	n.queue(datagram{fdstore.Keep(name), own})
+}
+
+// drop has the manager keep it no longer.
+func (n *notifier) drop(name string) { n.queue(datagram{fdstore.Drop(name), -1}) }
+
+func (n *notifier) queue(d datagram) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	n.states = append(n.states, d)
+	n.mu.Unlock()
+	n.hasten()
+}
+
 // tell queues a datagram with a status in it.
 func (n *notifier) tell(state, status string) {
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
-	n.states = append(n.states, state+"\nSTATUS="+status)
+	n.states = append(n.states, datagram{state + "\nSTATUS=" + status, -1})
 	n.status, n.told = "", status
 	n.mu.Unlock()
 	n.hasten()
@@ -119,7 +159,7 @@ func (n *notifier) close() {
 	n.hasten()
 	select {
 	case <-n.done:
-	case <-time.After(notifyTimeout):
+	case <-time.After(lastTimeout):
 	}
 }
 
@@ -128,9 +168,9 @@ func (n *notifier) run() {
 	defer close(n.done)
 	for range n.wake {
 		for {
-			text, end := n.next()
-			if text != "" {
-				if err := n.send(text); err != nil {
+			d, end := n.next()
+			if d.text != "" {
+				if err := n.send(d); err != nil {
 					n.log.Warn("notifying the service manager", "error", err)
 				}
 				continue
@@ -143,19 +183,24 @@ func (n *notifier) run() {
 	}
 }
 
-// next returns what is to be sent next, "" if there is nothing.
-func (n *notifier) next() (text string, end bool) {
+// next returns what is to be sent next, without a text if there is nothing.
+func (n *notifier) next() (d datagram, end bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.states) > 0 {
-		text, n.states = n.states[0], n.states[1:]
-		return text, false
+		d, n.states = n.states[0], n.states[1:]
+		return d, false
 	}
-	text, n.status = n.status, ""
-	return text, n.closed
+	d, n.status = datagram{n.status, -1}, ""
+	return d, n.closed
 }
 
-func (n *notifier) send(text string) error {
+func (n *notifier) send(d datagram) error {
+	var rights []byte
+	if d.fd >= 0 {
+		defer unix.Close(d.fd)
+		rights = unix.UnixRights(d.fd)
+	}
 	c, err := net.DialUnix("unixgram", nil, n.addr)
 	if err != nil {
 		return err
@@ -164,6 +209,14 @@ func (n *notifier) send(text string) error {
 	if err := c.SetWriteDeadline(time.Now().Add(notifyTimeout)); err != nil {
 		return err
 	}
-	_, err = c.Write([]byte(text))
-	return err
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(fd uintptr) bool {
+		sent = unix.Sendmsg(int(fd), []byte(d.text), rights, nil, unix.MSG_NOSIGNAL)
+		return !errors.Is(sent, unix.EAGAIN)
+	})
+	return errors.Join(err, sent)
 }

@@ -140,8 +140,8 @@ func TestPatience(t *testing.T) {
 		asked := func() (n int) {
 			s.manager.mu.Lock()
 			defer s.manager.mu.Unlock()
-			for _, text := range s.manager.states {
-				if strings.HasPrefix(text, "EXTEND_TIMEOUT_USEC=15000000\nSTATUS=starting") {
+			for _, d := range s.manager.states {
+				if strings.HasPrefix(d.text, "EXTEND_TIMEOUT_USEC=15000000\nSTATUS=starting") {
 					n++
 				}
 			}

@@ -51,7 +51,8 @@ type sockets struct {
 	lowest     uint32                // no id below is free
 	kernelLost uint64                // datagrams that the kernel dropped on sockets closed since
 	shortWarns map[netip.AddrPort]bool
-	steered    map[netip.AddrPort]int // groups whose first sockets get everything, and how many
+	steered    map[netip.AddrPort]int // groups whose first sockets get everything, and how many; 0: it is not known whether
+	changes    uint64                 // counts changes of what there is
 }
 
 func newSockets() *sockets {
@@ -65,11 +66,21 @@ func newSockets() *sockets {
 func (ss *sockets) add(s *socket) {
 	ss.byID[s.id], ss.byKey[s.socketKey] = s, s
 	ss.members[s.group()]++
+	ss.changes++
+}
+
+// adopt is add for a socket of another process, which may have steered its group.
+func (ss *sockets) adopt(s *socket) {
+	ss.add(s)
+	if !s.tcp && s.bound {
+		ss.steered[s.address] = 0
+	}
 }
 
 // remove takes it out again.
 func (ss *sockets) remove(s *socket) {
 	delete(ss.byID, s.id)
+	ss.changes++
 	ss.lowest = min(ss.lowest, s.id)
 	if ss.byKey[s.socketKey] == s {
 		delete(ss.byKey, s.socketKey)
@@ -244,6 +255,20 @@ func (ss *sockets) close(s *socket) {
 	ss.kernelLost += s.drops()
 	unix.Close(s.fd)
 	s.fd = -1
+	ss.changes++
+}
+
+// closeIdle closes what no generation lists: what was kept for one that the
+// configuration does not want any more.
+func (ss *sockets) closeIdle() {
+	var idle []use
+	for _, s := range ss.byID {
+		if s.users == 0 {
+			s.users++
+			idle = append(idle, use{socket: s})
+		}
+	}
+	ss.release(idle)
 }
 
 // closeUDP closes the UDP sockets of uses, for good: a stop has begun.
@@ -260,6 +285,7 @@ func (ss *sockets) closeUDP(uses []use) {
 // them already.
 func (ss *sockets) join(uses []use, lanes int) error {
 	var errs []error
+	ss.changes++
 	for _, u := range uses { // by lane, so that a group counts like the lanes
 		if u.tcp || u.bound {
 			continue
@@ -309,6 +335,7 @@ func (ss *sockets) steer(uses []use, lanes int) error {
 // listen makes every TCP socket of uses accept connections.
 func (ss *sockets) listen(uses []use) error {
 	var errs []error
+	ss.changes++
 	for _, u := range uses {
 		if !u.tcp || u.listening {
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/exit"
+	"github.com/dnsapp/dnsapp/server/fdstore"
 	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/spawn"
 	"github.com/dnsapp/dnsapp/server/worker"
@@ -48,6 +49,10 @@ func Serve(cfg *config.Config, o Options, signals <-chan os.Signal) (int, error)
 	if pid() == 1 {
 		go reapStrangers()
 	}
+	var err error
+	if o.stored, err = fdstore.Take(); err != nil {
+		o.Log.Warn("nothing of what the service manager has kept is used", "error", err)
+	}
 	for {
 		s, err := New(cfg, o)
 		if err != nil {
@@ -74,7 +79,7 @@ func Serve(cfg *config.Config, o Options, signals <-chan os.Signal) (int, error)
 // next returns with what the process runs an instance again.
 func (d *departure) next(o Options) (*config.Config, Options) {
 	o.Fresh, o.TakeOver, o.Ready = false, "", nil
-	o.from, o.lock, o.estates = d.conn, d.lock, d.estates
+	o.from, o.lock, o.estates, o.stored = d.conn, d.lock, d.estates, nil
 	if d.conn != nil { // the other one gives its own
 		d.lock.Close()
 		o.lock = nil

@@ -18,6 +18,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/exit"
+	"github.com/dnsapp/dnsapp/server/fdstore"
 	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/netio"
@@ -91,6 +92,7 @@ type Supervisor struct {
 	journal     journal
 	orders      orders
 	keeper      keeper
+	stored      stored
 	pidFile     string  // written; "": none
 	taking      *taking // what this supervisor began with; nil: nothing
 	door        *handover.Listener
@@ -120,6 +122,7 @@ type Options struct {
 	from    *net.UnixConn    // to take over from again; nil: nobody
 	lock    *os.File         // of the control directory, if this process has it; then it had the instance before
 	estates []*worker.Estate // what it had
+	stored  []fdstore.File   // what the service manager has kept
 }
 
 // bootRequest is the id of the request for the first generation; reloads count
@@ -145,6 +148,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		outcomes: make(map[control.Outcome]uint64), refusals: make(map[metrics.Refusal]uint64),
 	}
 	s.manager = newNotifier(s.log)
+	s.stored = newStored(o.stored, s.manager, s.log)
 	s.background, s.endJobs = context.WithCancel(context.Background())
 	if os.Geteuid() == 0 { // else there is nothing to drop
 		uid, gid, err := config.LookupUser(cfg.User)
@@ -309,6 +313,7 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 	for {
 		s.step()
 		s.keepTallies()
+		s.tellStored()
 		s.letGoWhenQuiet()
 		select {
 		case f := <-s.inbox:
@@ -323,6 +328,8 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 			var err error
 			if code != 0 {
 				err = errors.New(boot.report.Reason)
+			} else {
+				s.forgetStored()
 			}
 			s.close()
 			return code, err

@@ -44,6 +44,7 @@ var layers = map[string]layer{
 	"server/counters":     mechanism,
 	"server/directory":    mechanism,
 	"server/exit":         mechanism,
+	"server/fdstore":      mechanism,
 	"server/grace":        mechanism,
 	"server/handover":     mechanism,
 	"server/mono":         mechanism,

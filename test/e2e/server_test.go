@@ -102,6 +102,12 @@ func (s *server) in(t *testing.T) *server {
 // serve starts the supervisor without waiting for anything.
 func (s *server) serve(args ...string) {
 	s.t.Helper()
+	s.start(func(*exec.Cmd) {}, args...)
+}
+
+// start is serve with a command that with has changed.
+func (s *server) start(with func(*exec.Cmd), args ...string) {
+	s.t.Helper()
 	s.cmd = exec.Command(s.exe, append([]string{"serve", "-c", s.config}, args...)...)
 	s.cmd.Dir = s.dir
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.path("tmp"), "XDG_RUNTIME_DIR=" + s.path("run")}, s.env...)
@@ -112,6 +118,7 @@ func (s *server) serve(args ...string) {
 	}
 	defer log.Close()
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	with(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func TestUnitsAgree(t *testing.T) {
 		t.Errorf("only in dnsapp-notify.service (-want +got):\n%s", d)
 	}
 	for _, line := range []string{
-		"KillMode=process",        // workers outlive the supervisor
+		"KillMode=process", // workers outlive the supervisor
+		"FileDescriptorStoreMax=2048",
 		"NoNewPrivileges=yes",     // does not touch setuid(2)
 		"RuntimeDirectory=dnsapp", // of the control socket
 		"RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
