@@ -121,7 +121,7 @@ func benchProxy(o options, dir string) (text string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	got := map[string][]sample{}
+	got, memory := map[string][]sample{}, map[string][]float64{}
 	for round := range o.rounds {
 		for _, c := range proxyCases {
 			peers := []peer{nginx(c.responses), dnsappProxy(o.dnsapp, c.responses)}
@@ -134,6 +134,13 @@ func benchProxy(o options, dir string) (text string, err error) {
 				}
 				got[p.name+c.name] = append(got[p.name+c.name], s)
 			}
+		}
+		for _, p := range []peer{nginx(0), dnsappProxy(o.dnsapp, 0)} {
+			perFlow, err := measureMemory(p, dir, queries)
+			if err != nil {
+				return "", fmt.Errorf("measuring the memory of %s: %w", p.name, err)
+			}
+			memory[p.name] = append(memory[p.name], perFlow)
 		}
 	}
 	var b strings.Builder
@@ -161,6 +168,7 @@ func benchProxy(o options, dir string) (text string, err error) {
 			fmt.Fprintf(&b, "| %s | %.0f | %.2f (%.2f to %.2f) | %.2f | %.0f |\n", name, rate, cost, low, high, cost/base, lost)
 		}
 	}
+	b.WriteString(memoryTable(memory))
 	return b.String(), nil
 }
 

@@ -27,7 +27,7 @@ echo "# the crash matrix, and upgrades" >&2
 DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Proxy)?(CrashMatrix|TroubledReload|Upgrade)' ./test/e2e -soak | bin/summary
 
 echo "# full load, with limits on times" >&2
-DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Ownership|FourGenerations|EndlessFlows|ReloadStorm|Transfers)$' ./test/e2e -soak | bin/summary
+DNSAPP_BIN=$PWD/bin go test -json -count=1 -timeout 1h -run '^Test(Ownership|FourGenerations|EndlessFlows|ReloadStorm|Transfers|ProxyManyFlows)$' ./test/e2e -soak | bin/summary
 
 echo "# end to end, $rounds times" >&2
 DNSAPP_BIN=$PWD/bin go test -json -count="$rounds" -timeout 4h ./test/e2e | bin/summary

@@ -328,6 +328,23 @@ func TestSocketsRunOut(t *testing.T) {
 	r.want("dropped", r.send(r.client(), "in"), counters.NotDropped)
 }
 
+// A server that is silent where answers are expected counts as failing, one that
+// need not answer does not.
+func TestSilentServer(t *testing.T) {
+	for responses, out := range []bool{false, true} {
+		o := options()
+		o.Responses, o.Timeout = responses, 100*time.Millisecond
+		o.Passive = backend.Passive{MaxFails: 2, Timeout: time.Minute}
+		r := newRig(t, o, 1, 1)
+		for range 2 {
+			r.want("out", r.region.Server(0).Out(mono.Millis()), false)
+			r.send(r.client(), "anybody there?")
+			r.until("the flow has ended", func() bool { return r.flows() == 0 })
+		}
+		r.want(fmt.Sprint("out, with responses ", responses), r.region.Server(0).Out(mono.Millis()), out)
+	}
+}
+
 // A server that there is no way to counts as failing.
 func TestNoRouteToServer(t *testing.T) {
 	o := options()
