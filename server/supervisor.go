@@ -303,6 +303,7 @@ func (s *Supervisor) Run(signals <-chan os.Signal) (int, error) {
 	s.standby = s.taken(s.taking)
 	s.log.Info("dnsapp starts", "version", s.options.Version.Version, "pid", os.Getpid(), "config", s.path, "control", s.cfg.Control)
 	s.monitor()
+	s.keepDoor()
 	s.keep()
 	s.busy(true)
 	boot := s.follow(bootRequest)

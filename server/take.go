@@ -79,15 +79,45 @@ func (s *Supervisor) holdDirectory() error {
 	if err != nil {
 		return err
 	}
+	return s.openDoor()
+}
+
+// openDoor opens the door of the supervisor, and stands behind it.
+func (s *Supervisor) openDoor() error {
 	fd, err := handover.Open(s.dirPath(), handover.SupervisorDoor)
 	if err != nil {
 		return err
 	}
-	if s.door, err = handover.Stand(fd); err != nil {
+	l, err := handover.Stand(fd)
+	if err != nil {
 		return err
 	}
-	go s.attendDoor(s.door)
+	s.door = l
+	go s.attendDoor(l)
 	return nil
+}
+
+// doorInterval is how often the supervisor looks whether its door is there.
+const doorInterval = time.Second
+
+// keepDoor opens the door anew when its file was removed, alone or with the control
+// directory, until another supervisor has the instance. One of that name that is there
+// is left alone.
+func (s *Supervisor) keepDoor() {
+	if s.away || s.door == nil { // it was closed at the end
+		return
+	}
+	time.AfterFunc(doorInterval, func() { s.post(s.keepDoor) })
+	_, err := os.Lstat(filepath.Join(s.dirPath(), handover.SupervisorDoor))
+	if !errors.Is(err, os.ErrNotExist) || !s.control.InPlace() {
+		return
+	}
+	_ = s.door.Close()
+	if err := s.openDoor(); err != nil {
+		s.log.Error("the door of the supervisor is gone and cannot be put back", "error", err)
+		return
+	}
+	s.log.Warn("the door of the supervisor was gone and is put back", "directory", s.dirPath())
 }
 
 // closeDoor lets nobody in any more.
@@ -146,6 +176,9 @@ func (s *Supervisor) knockAtSupervisor() (*net.UnixConn, error) {
 	defer tick.Stop()
 	for {
 		c, err := handover.Knock(s.dirPath(), handover.SupervisorDoor)
+		if errors.Is(err, unix.EACCES) {
+			return nil, exit.With(exit.Refused, fmt.Errorf("%w: this process runs as user id %d; start it as the user of the supervisor to take over from", err, unix.Geteuid()))
+		}
 		if err == nil || !errors.Is(err, handover.ErrNobody) {
 			return c, err
 		}

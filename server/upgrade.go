@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -199,6 +200,7 @@ func fitBinary(ctx context.Context, named string) (string, error) {
 		err = fmt.Errorf("no answer in %v", askTime)
 	}
 	if err != nil {
+		err = unfit(binary, err)
 		var ended *exec.ExitError
 		if errors.As(err, &ended) && len(ended.Stderr) > 0 {
 			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(ended.Stderr))
@@ -215,6 +217,21 @@ func fitBinary(ctx context.Context, named string) (string, error) {
 	return binary, nil
 }
 
+// unfit says what is wrong with a file that cannot be executed: what the kernel says of
+// it can be read in more than one way.
+func unfit(binary string, err error) error {
+	_, missing := os.Stat(binary)
+	switch {
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w: it is no program for this machine (%s)", err, runtime.GOARCH)
+	case errors.Is(err, syscall.ENOENT) && missing == nil:
+		return fmt.Errorf("%w: the file is there, but not the interpreter that it names", err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: it is not executable for this user, nor its interpreter (chmod +x; is the file system mounted noexec?)", err)
+	}
+	return err
+}
+
 // startTaker executes the other binary. It is a child of this process, and of
 // nobody when this one has gone.
 func (s *Supervisor) startTaker(u *upgrade, binary string) error {
@@ -222,20 +239,29 @@ func (s *Supervisor) startTaker(u *upgrade, binary string) error {
 	c.Args = []string{"dnsapp", "serve", "--config", s.path, "--take-over", s.cfg.Control}
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", binary, err)
+	theirs, why, err := handover.AskWhy(c)
+	if err != nil {
+		return err
+	}
+	err = c.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = why() // which closes its end
+		return fmt.Errorf("starting %s: %w", binary, unfit(binary, err))
 	}
 	s.log.Info("upgrade", "binary", binary, "pid", c.Process.Pid)
 	u.say("%s starts, pid %d", binary, c.Process.Pid)
 	// It is not reaped before Wait, so the pid is still its own.
-	p, err := spawn.AdoptNow(c.Process.Pid)
-	if err == nil {
+	if p, err := spawn.AdoptNow(c.Process.Pid); err == nil {
 		u.taker = p
 	}
 	go func() {
 		err := c.Wait()
 		if err == nil {
 			err = errors.New("exit status 0")
+		}
+		if reason := why(); reason != "" {
+			err = fmt.Errorf("%w: %s", err, reason)
 		}
 		s.post(func() { s.failUpgrade(u, fmt.Errorf("%s has ended before it had taken over: %w", binary, err)) })
 	}()

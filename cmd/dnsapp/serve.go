@@ -14,6 +14,7 @@ import (
 	"github.com/dnsapp/dnsapp/server"
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/exit"
+	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/worker"
 	"github.com/dnsapp/dnsapp/server/zones"
@@ -108,7 +109,9 @@ serve in time; 2 wrong usage; 3 the configuration is refused.`,
 	return c
 }
 
-func serve(path string, o server.Options) error {
+func serve(path string, o server.Options) (err error) {
+	why := handover.TakeWhy()
+	defer func() { why.Say(err) }()
 	signals := server.Signals()
 	signal.Ignore(unix.SIGPIPE) // who reads the log may go: the server stays
 	cfg, err := config.Load(path)

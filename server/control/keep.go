@@ -48,6 +48,12 @@ func (s *Server) keep(ctx context.Context) {
 	}
 }
 
+// InPlace reports whether whoever connects to the socket's path comes to s.
+func (s *Server) InPlace() bool {
+	l := s.listener.Load()
+	return l != nil && l.inPlace()
+}
+
 // inPlace reports whether whoever connects to the path of l comes to l.
 func (l *listener) inPlace() bool {
 	info, err := os.Lstat(l.path)

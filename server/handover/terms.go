@@ -92,17 +92,18 @@ func Here() (Place, error) {
 	return p, nil
 }
 
-// Agree returns nil, or an error that says what differs and what to do.
+// Agree returns nil, or an error that says what differs and what to do. p is the
+// place of the supervisor that has the instance.
 func (p Place) Agree(other Place) error {
 	switch {
 	case p.UID != other.UID:
-		return fmt.Errorf("the other supervisor runs as user id %d, this one as %d: sockets cannot change hands between users; start it as the same user", other.UID, p.UID)
+		return fmt.Errorf("the supervisor that has the instance runs as user id %d, the one that wants it as %d: sockets cannot change hands between users; start it as the same user", p.UID, other.UID)
 	case p.Net != other.Net:
-		return errors.New("the other supervisor is in another network namespace: its sockets are of no use here; start it in the same one")
+		return errors.New("the two supervisors are not in the same network namespace: the sockets of one are of no use to the other; start it in the same one")
 	case p.Time != other.Time:
-		return errors.New("the other supervisor is in another time namespace: its clock is another; start it in the same one")
+		return errors.New("the two supervisors are not in the same time namespace: their clocks differ; start it in the same one")
 	case p.PID != other.PID:
-		return errors.New("the other supervisor is in another pid namespace: its workers cannot be watched from here; start it in the same one (in containers: share the process namespace)")
+		return errors.New("the two supervisors are not in the same pid namespace: the workers of one cannot be watched by the other; start it in the same one (in containers: share the process namespace)")
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ import (
 var errNoRelease = errors.New("this copy of the project has no history with a release in it (git clone it without --depth)")
 
 // releaseFile names the commit that counts as the last release as long as none is
-// tagged.
+// tagged: a new one, once a layout or a protocol number has changed, or the test has
+// two binaries that refuse each other.
 const releaseFile = "testdata/last-release"
 
 // lastRelease builds dnsapp as it was at the last tag, or at the commit that counts as

@@ -27,9 +27,6 @@ const (
 	// other.
 	transfers = 36
 
-	// transferPace is how often each takes one.
-	transferPace = 20 * time.Millisecond
-
 	// transferTimeout is when a transfer counts as dead.
 	transferTimeout = 10 * time.Second
 
@@ -46,6 +43,14 @@ func transferWindow() int {
 		return 2
 	}
 	return 128
+}
+
+// transferPace is how often each transfer takes an answer.
+func transferPace() time.Duration {
+	if *soak {
+		return 20 * time.Millisecond
+	}
+	return 60 * time.Millisecond
 }
 
 // transferZone is zone(1) with an RRset of about 50 KB at big.
@@ -105,7 +110,7 @@ func (x *transfer) run(stop <-chan struct{}) error {
 			return err
 		}
 	}
-	tick := time.NewTicker(transferPace)
+	tick := time.NewTicker(transferPace())
 	defer tick.Stop()
 	for {
 		select {
