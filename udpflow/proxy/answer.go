@@ -147,6 +147,10 @@ func (l *Lane) flush(socket uint32) {
 // expireMax bounds the flows that are looked at in one go.
 const expireMax = 256
 
+// lateness is the part of its time-out by which a flow may end late: a lane with
+// many flows would else wake at every tick of the wheel.
+const lateness = 16
+
 // trimEvery is how often the pools are looked at, in milliseconds.
 const trimEvery = 250
 
@@ -196,7 +200,7 @@ func (l *Lane) Wait() (time.Duration, bool) {
 	now := mono.Millis()
 	ms := max(trimEvery-int32(now-l.trimmed), 0)
 	if due, ok := l.wheel.wait(now); ok {
-		ms = min(ms, due)
+		ms = min(ms, max(due, l.slack))
 	}
 	return time.Duration(ms) * time.Millisecond, true
 }

@@ -40,6 +40,7 @@ type Lane struct {
 	in      burst.Burst // what other lanes have handed over
 	single  burst.Burst // a datagram of it
 
+	slack     int32         // milliseconds by which a flow may end late when nothing else happens
 	trimmed   uint32        // mono.Millis of the last look at the pools
 	sockets   int           // that are open
 	restUntil atomic.Uint32 // mono.Millis until which a socket is in quarantine; 0: none was
@@ -48,16 +49,17 @@ type Lane struct {
 
 // New returns a lane without flows.
 func New(s Setup) *Lane {
-	most := 0
+	most, slack := 0, int32(trimEvery)
 	for _, o := range s.Listeners {
 		if o != nil {
 			most += o.Flows
+			slack = min(slack, int32(millis(o.Timeout)/lateness))
 		}
 	}
 	// Resting sockets need conns, too: as many again, and some for a small limit.
 	l := &Lane{
 		Setup: s, slab: newSlab(2*most + 16*chunkSize), index: newIndex(most), wheel: newWheel(s.Now), secret: s.Table.Secret(),
-		ready: none, lastReady: none, header: make([]byte, 0, headerMax), trimmed: s.Now, refusals: budget{left: refusalBurst, at: s.Now},
+		ready: none, lastReady: none, header: make([]byte, 0, headerMax), slack: slack, trimmed: s.Now, refusals: budget{left: refusalBurst, at: s.Now},
 	}
 	for _, o := range s.Listeners {
 		var pools []pool

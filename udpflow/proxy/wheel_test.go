@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/dnsapp/dnsapp/server/mono"
 )
 
 // The wheel gives out every conn, none before its time, none more than a tick
@@ -62,6 +65,21 @@ func TestWheel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A lane does not wake at every tick at which a flow may be due: it may end late by
+// slack.
+func TestWaitHasSlack(t *testing.T) {
+	for _, slack := range []int32{0, 200} {
+		now := mono.Millis()
+		l := &Lane{slab: newSlab(1), wheel: newWheel(now), slack: slack, sockets: 1, trimmed: now}
+		i, _ := l.slab.take()
+		l.wheel.add(&l.slab, i, now+1, now)
+		wait, ok := l.Wait()
+		if late := wait >= 190*time.Millisecond; !ok || late != (slack > 0) {
+			t.Errorf("with %d ms of slack it sleeps for %v, %v", slack, wait, ok)
+		}
+	}
 }
 
 // A budget is a burst at once, and one a millisecond.
