@@ -101,11 +101,20 @@ func (l *Lane) take(at int32, out *burst.Burst, first int, now uint32) {
 	c := l.slab.at(at)
 	o := l.Listeners[c.listener]
 	n := uint32(out.N - first)
+	if o.Responses > 0 {
+		// What came behind the last answer is for nobody, and came late.
+		left := uint64(c.requests)*uint64(o.Responses) - uint64(c.answers)
+		if late := uint64(n) - min(uint64(n), left); late > 0 {
+			n -= uint32(late)
+			out.N -= int(late)
+			l.Block.Add(counters.ProxyIn, late)
+			l.Block.Add(counters.ProxyLate, late)
+		}
+	}
 	for i := first; i < out.N; i++ {
 		p := &out.Packets[i]
 		p.Remote, p.Local, p.IfIndex, p.Socket = c.remote, c.local, c.ifIndex, c.socket
 	}
-	l.Block.Add(counters.ProxyIn, uint64(n))
 	l.counts[c.listener][c.member].From += uint64(n)
 	if c.answers == 0 {
 		o.Pool.Server(int(c.member)).Answered()
@@ -129,12 +138,14 @@ func (l *Lane) take(at int32, out *burst.Burst, first int, now uint32) {
 // alive is kept alive in the flow table.
 const touchPart = 8
 
-// flush sends the answers in l.out.
+// flush sends the answers in l.out, and counts them afterwards: what is sent to a
+// server and not counted as answered was lost with its worker, or by the server.
 func (l *Lane) flush(socket uint32) {
 	if l.out.N == 0 {
 		return
 	}
 	l.Client.Answer(socket, &l.out)
+	l.Block.Add(counters.ProxyIn, uint64(l.out.N))
 	unsent := uint64(0)
 	for i := range l.out.N {
 		if l.out.Packets[i].Drop != counters.NotDropped {

@@ -119,6 +119,26 @@ func TestResponsesEndFlow(t *testing.T) {
 	}
 }
 
+// A client has as many answers as were asked for, also when more come in one burst.
+func TestMoreAnswersThanAskedFor(t *testing.T) {
+	o := options()
+	o.Responses = 1
+	r := newRig(t, o, 1, 1)
+	c := r.client()
+	r.send(c, "question")
+	_, port := r.arrived(0)
+	for n := range 3 {
+		r.answer(0, port, fmt.Sprint(n))
+	}
+	r.want("the answer", r.got(c), "0")
+	r.until("the others have come", func() bool { return r.count(counters.ProxyIn) == 3 })
+	r.want("late", r.count(counters.ProxyLate), uint64(2))
+	r.want("flows", r.flows(), 0)
+	if text, ok := peek(t, c); ok {
+		t.Errorf("the client has %q, too", text)
+	}
+}
+
 // late plays a server that answers when the flow has ended, and returns whether
 // the next client had that answer.
 func late(t *testing.T, quarantine time.Duration) bool {
