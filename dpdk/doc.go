@@ -5,8 +5,8 @@
 //
 //	eal      the binding to libdpdk: devices, bursts, pool, rings, and the audit
 //	primary  the process that owns them, its client, and how it is found again
+//	wire     what one worker has of them, by a lease of the primary
 //
-// Workers will attach by a lease of the primary (primary.Client.Lease), eal.Init and
-// eal.Attach, and read an eal.Queue into an eal.Burst. Package burst is the seam to
+// Package packet is the seam to lanes: frames in, frames out. Package burst is that to
 // services: none knows whether a burst came from a socket or from a queue.
 package dpdk

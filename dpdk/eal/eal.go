@@ -14,7 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxLcores is one more than the highest lcore id, and MaxPorts than the highest
@@ -38,7 +41,7 @@ var ErrInit = errors.New("EAL is initialised once in the life of a process")
 type Options struct {
 	Primary   bool
 	Lcore     int      // 0 for the primary; Lcore for a secondary
-	CPU       int      // that the calling thread is bound to
+	CPUs      []int    // that the calling thread may run on
 	Prefix    string   // names the shared memory, the same for all its processes
 	HugeDir   string   // a hugetlbfs mount
 	Memory    int      // MB to take at the start; of the primary
@@ -56,7 +59,7 @@ func (o *Options) args() []string {
 	}
 	a := []string{
 		"dnsapp", "--proc-type=" + kind, "--file-prefix=" + o.Prefix, "--no-telemetry",
-		"--lcores=" + strconv.Itoa(o.Lcore) + "@" + strconv.Itoa(o.CPU),
+		"--lcores=" + strconv.Itoa(o.Lcore) + "@(" + list(o.CPUs) + ")",
 	}
 	if o.HugeDir != "" {
 		a = append(a, "--huge-dir="+o.HugeDir)
@@ -82,6 +85,14 @@ func (o *Options) args() []string {
 		a = append(a, "--log-level="+o.Log)
 	}
 	return a
+}
+
+func list(cpus []int) string {
+	var all []string
+	for _, c := range cpus {
+		all = append(all, strconv.Itoa(c))
+	}
+	return strings.Join(all, ",")
 }
 
 var initialised bool
@@ -134,6 +145,21 @@ func Close() error {
 
 // RuntimeDir is where EAL keeps its files for this prefix.
 func RuntimeDir() string { return C.GoString(C.rte_eal_get_runtime_dir()) }
+
+// CPUs are the processors that this process may use.
+func CPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("reading which processors may be used: %w", err)
+	}
+	var cpus []int
+	for i := range len(set) * 64 {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus, nil
+}
 
 // Version is the version of libdpdk.
 func Version() string { return C.GoString(C.rte_version()) }

@@ -20,6 +20,8 @@ const (
 	atBuffer = 0
 	atOffset = 16
 	atSegs   = 20
+	atPort   = 22
+	atFlags  = 24
 	atLength = 36
 	atData   = 40
 	atRoom   = 54
@@ -55,8 +57,11 @@ func (b *Burst) drop(n int) {
 
 // Append moves all mbufs of from to the end of b, as many as fit, and returns how
 // many that were.
-func (b *Burst) Append(from *Burst) int {
-	n := copy(b.mbufs[b.N:], from.mbufs[:from.N])
+func (b *Burst) Append(from *Burst) int { return b.AppendFirst(from, from.N) }
+
+// AppendFirst is Append for the first n mbufs of from.
+func (b *Burst) AppendFirst(from *Burst, n int) int {
+	n = copy(b.mbufs[b.N:], from.mbufs[:n])
 	b.N += n
 	from.drop(n)
 	return n
@@ -86,6 +91,43 @@ func (b *Burst) Resize(i, n int) {
 	m := unsafe.Pointer(b.mbufs[i])
 	*u16(m, atData) = uint16(n)
 	*(*uint32)(unsafe.Add(m, atLength)) = uint32(n)
+}
+
+// Port returns the port that mbuf i was received by, or that SetPort has set.
+func (b *Burst) Port(i int) uint16 { return *u16(unsafe.Pointer(b.mbufs[i]), atPort) }
+
+// SetPort says which port mbuf i is to be sent by: for who relays it.
+func (b *Burst) SetPort(i int, port uint16) { *u16(unsafe.Pointer(b.mbufs[i]), atPort) = port }
+
+// headroom is RTE_PKTMBUF_HEADROOM, which every mbuf of the pool has room for.
+const headroom = C.DN_HEADROOM
+
+// Recycle moves what is in b to the end of to, as many as fit and as have one
+// segment, as they are when they come out of the pool, and frees the rest.
+func (b *Burst) Recycle(to *Burst) {
+	kept := 0
+	for i := range b.N {
+		m := unsafe.Pointer(b.mbufs[i])
+		if to.N == MaxBurst || *u16(m, atSegs) != 1 {
+			b.mbufs[kept] = b.mbufs[i]
+			kept++
+			continue
+		}
+		*u16(m, atOffset), *u16(m, atData) = headroom, 0
+		*(*uint32)(unsafe.Add(m, atLength)) = 0
+		*(*uint64)(unsafe.Add(m, atFlags)) = 0
+		to.mbufs[to.N] = b.mbufs[i]
+		to.N++
+	}
+	b.N = kept
+	b.Free()
+}
+
+// Take moves the last mbuf of from to the end of b. Both have room for it and have it.
+func (b *Burst) Take(from *Burst) {
+	from.N--
+	b.mbufs[b.N] = from.mbufs[from.N]
+	b.N++
 }
 
 // Segments returns how many mbufs make up packet i, and its length in all of them.

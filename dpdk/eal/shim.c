@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
+#include <rte_cycles.h>
 #include <rte_eal_memconfig.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -26,10 +28,13 @@
 
 _Static_assert(DN_MAX_LCORES == RTE_MAX_LCORE, "DN_MAX_LCORES");
 _Static_assert(DN_MAX_PORTS == RTE_MAX_ETHPORTS, "DN_MAX_PORTS");
+_Static_assert(DN_HEADROOM == RTE_PKTMBUF_HEADROOM, "DN_HEADROOM");
 /* mbuf_unsafe.go reads these without a call. */
 _Static_assert(offsetof(struct rte_mbuf, buf_addr) == 0, "buf_addr");
 _Static_assert(offsetof(struct rte_mbuf, data_off) == 16, "data_off");
 _Static_assert(offsetof(struct rte_mbuf, nb_segs) == 20, "nb_segs");
+_Static_assert(offsetof(struct rte_mbuf, port) == 22, "port");
+_Static_assert(offsetof(struct rte_mbuf, ol_flags) == 24, "ol_flags");
 _Static_assert(offsetof(struct rte_mbuf, pkt_len) == 36, "pkt_len");
 _Static_assert(offsetof(struct rte_mbuf, data_len) == 40, "data_len");
 _Static_assert(offsetof(struct rte_mbuf, buf_len) == 54, "buf_len");
@@ -155,6 +160,8 @@ static void become(uint32_t lcore)
 	if (mine->seq & 1) /* whoever had the id before died in a section, and was swept */
 		__atomic_store_n(&mine->seq, mine->seq + 1, __ATOMIC_RELEASE);
 	my_mark = alloc_mark = mark_of(DN_PROCESS, lcore);
+	/* A sleep of Poller.Poll is meant to be as short as it says, not 50 us longer. */
+	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
 int dn_errno(void) { return rte_errno; }
@@ -245,6 +252,8 @@ int dn_port_start(uint16_t port, uint16_t queues, uint16_t descriptors, uint16_t
 	if (rc == 0)
 		rc = rte_eth_dev_start(port);
 	alloc_mark = my_mark;
+	if (rc == 0)
+		rte_eth_allmulticast_enable(port); /* of neighbour discovery; a device that cannot has no filter */
 	return rc;
 }
 
@@ -279,6 +288,50 @@ unsigned dn_rx(uint16_t port, uint16_t queue, struct rte_mbuf **b, unsigned n)
 	mark_all(b, n, my_mark);
 	leave();
 	return n;
+}
+
+static unsigned look(struct dn_poll *p, struct rte_mbuf **b, unsigned n)
+{
+	for (uint32_t i = 0; i < p->queues; i++) {
+		uint32_t q = p->next;
+		p->next = q + 1 < p->queues ? q + 1 : 0;
+		unsigned got = dn_rx(p->queue[q].port, p->queue[q].queue, b, n);
+		if (got > 0) {
+			p->from = q;
+			return got;
+		}
+	}
+	return 0;
+}
+
+static bool waiting(const struct dn_poll *p)
+{
+	for (uint32_t i = 0; i < p->rings; i++)
+		if (!rte_ring_empty(ring_at(p->ring[i])))
+			return true;
+	return false;
+}
+
+/* dn_poll receives from the first queue that has something. Where none has, and all
+ * rings are empty, it looks again for spin_ns. */
+unsigned dn_poll(struct dn_poll *p, struct rte_mbuf **b, unsigned n, unsigned spin_ns)
+{
+	uint64_t end = 0;
+	for (;;) {
+		unsigned got = look(p, b, n);
+		p->ringing = waiting(p);
+		if (got > 0 || p->ringing)
+			return got;
+		if (spin_ns == 0)
+			break;
+		uint64_t now = rte_rdtsc();
+		if (end == 0)
+			end = now + spin_ns * rte_get_tsc_hz() / 1000000000;
+		else if (now >= end)
+			break;
+		rte_pause();
+	}
+	return 0;
 }
 
 unsigned dn_tx(uint16_t port, uint16_t queue, struct rte_mbuf **b, unsigned n)

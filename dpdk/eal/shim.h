@@ -12,6 +12,7 @@ struct rte_mbuf;
 #define DN_MAX_LCORES 128 /* RTE_MAX_LCORE of the build, checked in shim.c */
 #define DN_MAX_PORTS 32   /* RTE_MAX_ETHPORTS of the build */
 #define DN_BURST 64       /* mbufs in a burst */
+#define DN_HEADROOM 128   /* RTE_PKTMBUF_HEADROOM of the build */
 
 /* What a mark says of an mbuf: who has it. The number is in the low bits. */
 #define DN_KIND_SHIFT 24
@@ -34,6 +35,20 @@ struct dn_audit {
 	int64_t used_short, free_short; /* what the lists' counters lack */
 };
 
+/* What one call of dn_poll looks at. Its arrays are as long as there can be of it. */
+#define DN_POLL_QUEUES 256
+#define DN_POLL_RINGS 256
+struct dn_poll {
+	uint32_t queues, rings; /* of the arrays, so many */
+	uint32_t next;          /* the queue to look at first */
+	uint32_t from;          /* the queue that packets came from */
+	bool ringing;           /* some ring is not empty */
+	struct {
+		uint16_t port, queue;
+	} queue[DN_POLL_QUEUES];
+	uint32_t ring[DN_POLL_RINGS];
+};
+
 /* Everything returns 0 or a negative errno where nothing else is said. */
 int dn_errno(void); /* rte_errno */
 int dn_create(uint32_t mbufs, uint32_t room, uint32_t workers, uint32_t ring_size);
@@ -47,6 +62,7 @@ unsigned dn_alloc(struct rte_mbuf **b, unsigned n);
 void dn_free(struct rte_mbuf **b, unsigned n);
 unsigned dn_rx(uint16_t port, uint16_t queue, struct rte_mbuf **b, unsigned n);
 unsigned dn_tx(uint16_t port, uint16_t queue, struct rte_mbuf **b, unsigned n);
+unsigned dn_poll(struct dn_poll *p, struct rte_mbuf **b, unsigned n, unsigned spin_ns);
 unsigned dn_send(uint32_t ring, struct rte_mbuf **b, unsigned n);
 unsigned dn_receive(uint32_t ring, struct rte_mbuf **b, unsigned n);
 

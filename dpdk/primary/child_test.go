@@ -137,11 +137,11 @@ func secondary() error {
 		return err
 	}
 	turn := roles[w.Role]
-	cpu, err := firstCPU()
+	cpus, err := eal.CPUs()
 	if err != nil {
 		return err
 	}
-	if err := eal.Init(eal.Options{Lcore: w.Lease.Lcore, CPU: cpu, Prefix: w.Lease.Prefix, HugeDir: w.Lease.Hugepages, Log: "error"}); err != nil {
+	if err := eal.Init(eal.Options{Lcore: w.Lease.Lcore, CPUs: cpus, Prefix: w.Lease.Prefix, HugeDir: w.Lease.Hugepages, Log: "error"}); err != nil {
 		return err
 	}
 	if w.layout, err = eal.Attach(w.Lease.Lcore); err != nil {

@@ -52,59 +52,6 @@ const (
 	wantedPages = 64
 )
 
-// hugepages returns a hugetlbfs mount for t, with enough pages. It skips t where the
-// machine has none.
-func hugepages(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: hugepages and devices need root")
-	}
-	const knob = "/proc/sys/vm/nr_hugepages"
-	free, have := meminfo(t, "HugePages_Free:"), meminfo(t, "HugePages_Total:")
-	if free < wantedPages {
-		if err := os.WriteFile(knob, []byte(strconv.Itoa(have-free+wantedPages)), 0o644); err != nil {
-			t.Skipf("SKIPPED: %d hugepages are free, %d are needed: %v", free, wantedPages, err)
-		}
-		t.Cleanup(func() {
-			if err := os.WriteFile(knob, []byte(strconv.Itoa(have)), 0o644); err != nil {
-				t.Error(err)
-			}
-		})
-		if now := meminfo(t, "HugePages_Free:"); now < wantedPages {
-			t.Skipf("SKIPPED: the kernel gives %d hugepages, %d are needed", now, wantedPages)
-		}
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "hugetlbfs", 0, "pagesize=2M"); err != nil {
-		t.Skipf("SKIPPED: no hugetlbfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func meminfo(t *testing.T, name string) int {
-	t.Helper()
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); f[0] == name {
-			n, err := strconv.Atoi(f[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Skipf("SKIPPED: the kernel has no %s", name)
-	return 0
-}
-
 // bench is one primary and its secondaries.
 type bench struct {
 	*Client

@@ -114,12 +114,12 @@ func takeLock(dir string) (*os.File, error) {
 // create makes everything that the Spec says.
 func (p *process) create() error {
 	spec := &p.state.Spec
-	cpu, err := firstCPU()
+	cpus, err := eal.CPUs()
 	if err != nil {
 		return err
 	}
 	o := eal.Options{
-		Primary: true, CPU: cpu, Prefix: p.state.Prefix, HugeDir: spec.Hugepages, Memory: spec.Memory, Log: "error", PCI: spec.pci(),
+		Primary: true, CPUs: cpus, Prefix: p.state.Prefix, HugeDir: spec.Hugepages, Memory: spec.Memory, Log: "error", PCI: spec.pci(),
 	}
 	for _, d := range spec.Devices {
 		if !d.PCI() {
@@ -146,21 +146,6 @@ func (p *process) create() error {
 		p.ports = append(p.ports, port)
 	}
 	return nil
-}
-
-// firstCPU is the lowest processor that this process may use. The primary sleeps, so
-// it is as good as any.
-func firstCPU() (int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 0, fmt.Errorf("reading which processors may be used: %w", err)
-	}
-	for i := range len(set) * 64 {
-		if set.IsSet(i) {
-			return i, nil
-		}
-	}
-	return 0, errors.New("no processor may be used")
 }
 
 // close leaves EAL. While secondaries live it closes nothing under them: the end of

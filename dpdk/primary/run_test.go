@@ -14,13 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dnsapp/dnsapp/test/huge"
 	"github.com/dnsapp/dnsapp/test/proc"
 )
 
 // Two secondaries move mbufs over rings, whole and unchanged; the audit adds up while
 // they do; and afterwards the pool is what it was.
 func TestRings(t *testing.T) {
-	b := newBench(t, spec(t, hugepages(t)))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages)))
 	fresh := b.swept().Pool
 	l := b.lcores()
 	one := b.start(0, 0, "source", l[1])
@@ -56,7 +57,7 @@ func TestKilledSecondaries(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	b := newBench(t, spec(t, hugepages(t)))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages)))
 	fresh := b.swept().Pool
 	l := b.lcores()
 	one, two := b.start(0, 0, "source", l[1]), b.start(1, 0, "bounce", l[0])
@@ -94,7 +95,7 @@ func TestKilledSecondaries(t *testing.T) {
 
 // What a process holds is told by process, and is given back when it is killed.
 func TestHoarder(t *testing.T) {
-	b := newBench(t, spec(t, hugepages(t)))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages)))
 	m := b.start(2, 1, "hoard", 1)
 	until(t, "it has 50 mbufs", func() bool { return m.tally().Moved == 50 })
 	s, err := b.Status(within(t))
@@ -113,7 +114,7 @@ func TestHoarder(t *testing.T) {
 // A virtual device whose queue is a ring: what is sent comes back, and a killed owner
 // leaves the queue to the next.
 func TestNetRing(t *testing.T) {
-	b := newBench(t, spec(t, hugepages(t), "net_ring0"))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages), "net_ring0"))
 	for range 3 {
 		m := b.start(0, 0, "blast", 0)
 		m.moves(10_000)
@@ -128,7 +129,7 @@ func TestNetRing(t *testing.T) {
 // Two primaries joined by net_memif; a secondary of one sends, one of the other sends
 // back. Both are killed and replaced, and both pools are whole in the end.
 func TestMemif(t *testing.T) {
-	huge := hugepages(t)
+	huge := huge.Pages(t, wantedPages)
 	socket := filepath.Join(t.TempDir(), "memif")
 	device := "net_memif0,role=%s,socket=" + socket + ",socket-abstract=no"
 	left := newBench(t, spec(t, huge, fmt.Sprintf(device, "server")))
@@ -171,7 +172,7 @@ func TestMemif(t *testing.T) {
 // Frames from the kernel through a TAP, a ring to another process and back. They go
 // on when the primary is killed; a new one takes a new prefix.
 func TestTapAndKilledPrimary(t *testing.T) {
-	huge := hugepages(t)
+	huge := huge.Pages(t, wantedPages)
 	s := spec(t, huge, "net_tap0,iface=dnsapptap0")
 	b := newBench(t, s)
 	l := b.lcores()
@@ -268,7 +269,7 @@ func (w *wireSocket) echo(t *testing.T, n int) {
 
 // A primary that nobody needs uses no CPU, with leases and a device.
 func TestIdle(t *testing.T) {
-	b := newBench(t, spec(t, hugepages(t), "net_tap0,iface=dnsapptap1"))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages), "net_tap0,iface=dnsapptap1"))
 	b.start(0, 0, "sleep", 0)
 	before, err := proc.CPU(b.PID)
 	if err != nil {
@@ -286,7 +287,7 @@ func TestIdle(t *testing.T) {
 
 // An lcore id is one process's at a time.
 func TestLease(t *testing.T) {
-	b := newBench(t, spec(t, hugepages(t)))
+	b := newBench(t, spec(t, huge.Pages(t, wantedPages)))
 	b.start(0, 0, "sleep", 0)
 	other := b.spawn()
 	for want, r := range map[string]LeaseRequest{
@@ -304,7 +305,7 @@ func TestLease(t *testing.T) {
 // The same Spec finds the primary again; another is refused by its keys; a second
 // primary in one folder is refused, too.
 func TestEnsure(t *testing.T) {
-	s := spec(t, hugepages(t), "net_null0")
+	s := spec(t, huge.Pages(t, wantedPages), "net_null0")
 	b := newBench(t, s)
 	again, reused, err := Ensure(within(t), Order{Dir: b.dir, Spec: s}, "primary")
 	if err != nil || !reused || again.Identity != b.Identity {

@@ -58,6 +58,7 @@ type Packet struct {
 	Local   Endpoint // the address that was asked, also on a wildcard bind
 	IfIndex uint32   // interface it came in by, for answers from a wildcard bind; else 0
 	Socket  uint32   // id of a socket from which any process may answer it
+	Way     uint64   // how a frame came, for the answer to go back: of the data path DPDK, else 0
 	Hash    uint64   // of the flow, under the secret of the flow tables; 0: not known
 	ECN     uint8    // ECN bits of the IP header (RFC 3168)
 

@@ -51,6 +51,7 @@ func (u *UDP) parse(p *burst.Packet, name, control []byte) {
 	p.Local = u.local
 	p.IfIndex = 0
 	p.ECN = 0
+	p.Way = 0
 	p.Hash = 0
 	decodeName(&p.Remote, name)
 	for len(control) >= unix.SizeofCmsghdr {

@@ -279,6 +279,9 @@ func (l *Layer) Check() error {
 // Pending returns the fragments held, and the frames that wait for a neighbour.
 func (l *Layer) Pending() (fragments, waiting int) { return l.frags.Pending(), l.table.Waiting() }
 
+// PathMTUs returns to how many destinations a smaller MTU than the link's is known.
+func (l *Layer) PathMTUs() int { return l.paths.Len() }
+
 // Neighbour returns what is known of a neighbour.
 func (l *Layer) Neighbour(ip netip.Addr, vlan uint16) (header.MAC, neighbour.State) {
 	mac, s, _ := l.table.Get(neighbour.Key{IP: ip.As16(), VLAN: vlan})

@@ -226,3 +226,19 @@ func (l *Lane) publish() {
 		}
 	}
 }
+
+// Owner returns who serves a flow that was recorded; known is false where none was.
+// now is a mono.Now.
+func (l *Lane) Owner(local, remote *burst.Endpoint, now int64) (slot, worker int, known bool) {
+	hash, ms := flow.Hash(&l.secret, flow.UDP, local, remote), uint32(now/int64(time.Millisecond))
+	if w, alive := l.Table.Find(hash, ms); alive {
+		return l.Slot, w, l.gone[l.Slot]>>w&1 == 0
+	}
+	for i := range l.n {
+		d := &l.drains[i]
+		if w, alive := d.table.Find(hash, ms); alive && d.table.Valid(w, d.window) {
+			return d.slot, w, true
+		}
+	}
+	return 0, 0, false
+}

@@ -561,3 +561,34 @@ func TestNewerGeneration(t *testing.T) {
 	w.drain(1)
 	here("another generation in its slot", 6)
 }
+
+// Whose a flow is can be asked without serving anything: of this worker, a sibling, a
+// draining generation, or nobody.
+func TestOwner(t *testing.T) {
+	w := newWorld(t)
+	w.open(0)
+	w.own(0, 1, 100)
+	w.open(2)
+	wid := w.drain(0)
+	l := w.lane(2, 1, 0)
+	w.own(2, 1, 1)
+	w.own(2, 0, 2)
+	for _, c := range []struct {
+		flow, slot, worker int
+		known              bool
+	}{{1, 2, 1, true}, {2, 2, 0, true}, {100, 0, 1, true}, {7, 0, 0, false}} {
+		b := w.burst(c.flow)
+		p := &b.Packets[0]
+		if slot, worker, known := l.Owner(&p.Local, &p.Remote, b.Now); slot != c.slot || worker != c.worker || known != c.known {
+			t.Errorf("flow %d: worker %d of slot %d, %v; want %+v", c.flow, worker, slot, known, c)
+		}
+	}
+	if w.owner(2, 7) != -1 {
+		t.Error("asking has recorded a flow")
+	}
+	w.header(0, 1, table.Handed, wid)
+	b := w.burst(100)
+	if slot, worker, known := l.Owner(&b.Packets[0].Local, &b.Packets[0].Remote, b.Now); known {
+		t.Errorf("a flow that was handed over is of worker %d of slot %d", worker, slot)
+	}
+}

@@ -107,6 +107,7 @@ func decode(b []byte, length int, pkt *burst.Packet, meta *Meta) {
 	pkt.Remote.Port = le.Uint16(h[offRemotePort:])
 	pkt.Local.Port = le.Uint16(h[offLocalPort:])
 	pkt.ECN = h[offECN]
+	pkt.Way = le.Uint64(h[offWay:])
 	pkt.Hash = 0
 	end := headSize + length
 	pkt.Payload = b[headSize:end:end]

@@ -9,7 +9,7 @@ import (
 
 // Layout is the layout number of the rings region. Raise it with every change of
 // a struct or of the record below.
-const Layout = 1
+const Layout = 2
 
 // Limits of a region.
 const (
@@ -81,7 +81,8 @@ const (
 	offLocalPort   = 66 // u16
 	offSegment     = 68 // u16: size of the segments of a coalesced datagram, or 0
 	offECN         = 70 // u8; u8 reserved
-	headSize       = 72
+	offWay         = 72 // u64
+	headSize       = 80
 
 	align     = 8
 	padLength = 1<<32 - 1

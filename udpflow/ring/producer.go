@@ -105,5 +105,6 @@ func encode(b []byte, pos uint64, pkt *burst.Packet, rx int64, segment uint16) {
 	le.PutUint16(h[offLocalPort:], pkt.Local.Port)
 	le.PutUint16(h[offSegment:], segment)
 	h[offECN] = pkt.ECN
+	le.PutUint64(h[offWay:], pkt.Way)
 	copy(b[headSize:], pkt.Payload)
 }

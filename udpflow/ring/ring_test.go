@@ -44,6 +44,7 @@ func numbered(n int, payload []byte) *burst.Packet {
 		IfIndex: uint32(n + 3),
 		Socket:  uint32(n + 4),
 		ECN:     uint8(n & 3),
+		Way:     uint64(n)<<32 + 7,
 	}
 	p.Remote.Scope, p.Local.Scope = uint32(n+5), uint32(n+6)
 	return p
@@ -69,7 +70,7 @@ func check(t interface{ Fatalf(string, ...any) }, seq, n int, got *burst.Packet,
 	if !bytes.Equal(got.Payload, want.Payload) {
 		t.Fatalf("record %d: payload of %d bytes, pushed with %d", seq, len(got.Payload), n)
 	}
-	if got.Remote != want.Remote || got.Local != want.Local || got.IfIndex != want.IfIndex || got.Socket != want.Socket || got.ECN != want.ECN {
+	if got.Remote != want.Remote || got.Local != want.Local || got.IfIndex != want.IfIndex || got.Socket != want.Socket || got.ECN != want.ECN || got.Way != want.Way {
 		t.Fatalf("record %d: read %+v, pushed %+v", seq, got, want)
 	}
 	if m.Rx != int64(seq)*1000 || m.Segment != uint16(seq) {

@@ -243,3 +243,34 @@ func BenchmarkChecksum(b *testing.B) {
 		})
 	}
 }
+
+// What one host hears of neighbours is told apart from everything else.
+func TestDiscovery(t *testing.T) {
+	link := Link{Peer: MAC{2, 5: 1}, Own: MAC{2, 5: 2}}
+	tagged := Link{Peer: link.Peer, Own: link.Own, TCI: 7, Tag: true}
+	icmp := func(l Link, next, typ uint8) []byte {
+		b := make([]byte, LinkMax+IPv6Size+ICMPSize)
+		at := l.Put(b, TypeIPv6)
+		ip := [16]byte{0xfe, 0x80}
+		PutIPv6(b[at:], &IPFields{Src: &ip, Dst: &ip, Proto: next, HopLimit: 255, Length: ICMPSize})
+		b[at+IPv6Size] = typ
+		return b[:at+IPv6Size+ICMPSize]
+	}
+	arp := func(l Link) []byte {
+		b := make([]byte, LinkMax+ARPSize)
+		return b[:l.Put(b, TypeARP)+ARPSize]
+	}
+	for name, c := range map[string]struct {
+		frame []byte
+		want  bool
+	}{
+		"arp": {arp(link), true}, "tagged arp": {arp(tagged), true}, "solicitation": {icmp(link, ICMPv6, NeighSolicit), true},
+		"tagged advertisement": {icmp(tagged, ICMPv6, NeighAdvert), true}, "router": {icmp(link, ICMPv6, RouterAdvert), true},
+		"too big": {icmp(link, ICMPv6, PacketTooBig6), false}, "echo": {icmp(link, ICMPv6, EchoRequest6), false},
+		"udp": {icmp(link, UDP, NeighSolicit), false}, "short": {icmp(link, ICMPv6, NeighSolicit)[:EthernetSize+IPv6Size], false}, "none": {nil, false},
+	} {
+		if got := Discovery(c.frame); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -82,6 +82,17 @@ func (l *Link) Put(frame []byte, typ uint16) int {
 	return EthernetSize
 }
 
+// Discovery reports whether frame is an ARP packet or a message of neighbour
+// discovery (RFC 4861).
+func Discovery(frame []byte) bool {
+	_, typ, at, ok := ParseLink(frame)
+	if !ok || typ == TypeARP {
+		return ok
+	}
+	h, ok := ParseIPv6(frame[at:])
+	return ok && typ == TypeIPv6 && h.Next() == ICMPv6 && len(h) >= IPv6Size+ICMPSize && h[IPv6Size] >= RouterSolicit && h[IPv6Size] <= Redirect6
+}
+
 // ARPSize is the size of an ARP packet for Ethernet and IPv4.
 const ARPSize = 28
 
