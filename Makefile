@@ -61,14 +61,18 @@ run: build ## build, and serve CONFIG (the quickstart) in the foreground
 	@echo "$$TRY"
 	@exec bin/dnsapp serve -c $(CONFIG)
 
+.PHONY: run-dpdk
+run-dpdk: build-dpdk ## build with DPDK, and serve configs/dpdk.yaml on a virtual device, with a client in a network namespace (root)
+	@exec packaging/run-dpdk.sh bin configs/dpdk.yaml
+
 .PHONY: test
 test: deps build bin/summary ## all tests; the last line is the totals
 	@$(GO) vet ./...
-	@! $(DPDK) || $(WITH_DPDK) $(GO) vet -tags dpdk ./dpdk/... ./cmd/dnsapp
-	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v '/test/e2e$$') || true; \
+	@! $(DPDK) || $(WITH_DPDK) $(GO) vet -tags dpdk ./dpdk/... ./server/... ./cmd/dnsapp
+	@{ echo '# unit tests' >&2; $(GO) test -json -shuffle=on $$($(GO) list ./... | grep -v -e '/test/e2e$$' -e '/test/dpdk$$') || true; \
 	   echo '# every interleaving, with kills' >&2; $(GO) test -json -tags explore $(EXPLORE) || true; \
 	   echo '# race detector' >&2; DNSAPP_WANT_RACE=1 CGO_ENABLED=1 $(GO) test -json -race $(RACE) || true; \
-	   if $(DPDK); then echo '# DPDK' >&2; $(WITH_DPDK) $(GO) test -json -count=1 -p 1 -tags dpdk ./dpdk/... || true; \
+	   if $(DPDK); then echo '# DPDK' >&2; $(WITH_DPDK) $(GO) test -json -count=1 -p 1 -tags dpdk ./dpdk/... ./test/dpdk || true; \
 	   else echo '# DPDK: SKIPPED: there is no libdpdk 22.11 (apt-get install libdpdk-dev pkg-config)' >&2; fi; \
 	   echo '# end to end' >&2; DNSAPP_BIN=$(CURDIR)/bin $(GO) test -json -count=1 -timeout 20m $(E2E) || true; \
 	 } | bin/summary

@@ -36,12 +36,17 @@ func (s *Supervisor) ExplainFlow(ctx context.Context, q control.FlowQuery) (*con
 		}
 	}
 	var all []control.Flow
+	onDevices := false
 	if err := s.ask(ctx, func() {
+		onDevices = s.cfg.Datapath == config.DPDK
 		for _, local := range s.sockets.candidates(asked, q) {
 			all = append(all, s.explainUDP(local, &remote))
 		}
 	}); err != nil {
 		return nil, err
+	}
+	if onDevices {
+		return nil, control.Refuse("explain knows the data path sockets only, and this is dpdk")
 	}
 	if len(all) == 0 {
 		return nil, control.Refuse("%s", nothingServes(q))

@@ -131,6 +131,9 @@ func (s *Supervisor) spawnWorker(g *generation, i int) {
 		s.log.Error("starting a worker", "epoch", g.Epoch, "worker", i, "error", err)
 		p.failures++
 		s.feed(reload.WorkerExited{Gen: g.Generation, Worker: i, Reason: err.Error()})
+		if p.wanted { // it was not the first start, so nobody else sees to the next one
+			s.respawn(g, i)
+		}
 		return
 	}
 	p.proc, p.link, p.started, p.ready = proc, link, time.Now(), false
@@ -156,6 +159,9 @@ func (s *Supervisor) attend(g *generation, i int) {
 
 // start executes the process of worker i.
 func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, error) {
+	if err := s.primaryFor(g); err != nil {
+		return nil, nil, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
@@ -175,6 +181,9 @@ func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, 
 	m, files := s.manifest(g, i)
 	files = append(files, door)
 	m.Door, m.Owner = worker.FirstFD+len(files)-1, uint32(os.Geteuid())
+	if g.cfg.Datapath == config.DPDK && s.identity.Change {
+		m.User = &worker.User{UID: s.identity.UID, GID: s.identity.GID}
+	}
 	mfd, err := m.Encode()
 	if err != nil {
 		link.Close()
@@ -184,6 +193,9 @@ func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, 
 	head := []int{0, 1, 2, pair[1], mfd}
 	identity := s.identity
 	identity.Keep = keptCapabilities(g.cfg)
+	if m.User != nil {
+		identity = attaching
+	}
 	proc, err := spawn.Start(spawn.Command{
 		Args:     []string{"worker"},
 		Files:    append(head, files...),
@@ -229,6 +241,10 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 		}
 	}
 	for _, u := range g.uses {
+		if u.isQueue() {
+			m.Queues = append(m.Queues, g.queueRef(u.socket))
+			continue
+		}
 		m.Sockets = append(m.Sockets, worker.SocketRef{
 			ID: u.id, FD: add(u.fd), Listener: u.listener, Address: u.address, TCP: u.tcp, Lane: u.lane,
 		})

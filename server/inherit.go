@@ -50,6 +50,7 @@ func (s *Supervisor) inherit(orphans []*orphan) (e reload.Adopted, ok bool) {
 			ok = true
 			g.cfg = s.inheritConfig(g.cfg)
 			s.cfg, s.secret = g.cfg, g.table.Secret()
+			s.findPrimary()
 		}
 	}
 	for _, g := range s.gens {
@@ -142,6 +143,7 @@ func (s *Supervisor) inheritGeneration(slot int, orphans []*orphan) (*generation
 	if err := s.inheritSockets(g, first); err != nil {
 		return g, err
 	}
+	s.sockets.inheritQueues(g, m.Queues)
 	if err := s.backends.adopt(g.cfg, m.Servers); err != nil {
 		return g, err
 	}

@@ -92,6 +92,9 @@ func (s *Supervisor) waiting(g *generation) []bool {
 	}
 	for _, u := range g.uses {
 		switch {
+		case u.isQueue(): // nobody sees from here whether something waits in it
+			w := g.worker(u.socket)
+			waiting[w] = waiting[w] || idle[w]
 		case u.fd < 0 || s.dir.Reader(epoch, u.id) != int(g.Slot):
 		case u.tcp && u.listening:
 			if n, err := netio.Unaccepted(u.fd); err == nil && n > 0 { // any lane may take them

@@ -109,6 +109,9 @@ func (s *Supervisor) planDrain(p *control.Plan, cfg *config.Config) {
 // probe returns an error for each address of cfg that cannot be bound, because
 // another process has it.
 func (ss *sockets) probe(cfg *config.Config) error {
+	if cfg.Datapath == config.DPDK {
+		return nil
+	}
 	var errs []error
 	for _, l := range cfg.Listeners {
 		for _, ap := range l.Address {

@@ -34,10 +34,10 @@ func (s *Supervisor) prepare(f reload.Prepare) {
 	p := &preparation{Prepare: f, cancel: cancel}
 	s.preparing[f.Order] = p
 	boot := s.state.Active == (reload.Generation{})
-	old := s.cfg
+	old, workers := s.cfg, len(s.livingWorkers()) > 0
 	p.turn = s.takeZoneTurn(func(t *zoneTurn) {
 		go func() {
-			w, err := s.read(ctx, old, boot)
+			w, err := s.read(ctx, old, boot, workers)
 			w.zones.turn = t
 			s.post(func() {
 				defer cancel()
@@ -69,7 +69,7 @@ type groundwork struct {
 
 // read does the part of T0 that needs nothing of the loop. What it has made is
 // there with an error, too.
-func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (w groundwork, err error) {
+func (s *Supervisor) read(ctx context.Context, old *config.Config, boot, workers bool) (w groundwork, err error) {
 	w.cfg, w.queryLog = old, noQueryLog // at boot the configuration has just been read
 	if !boot {
 		if w.cfg, err = config.Load(s.path); err != nil {
@@ -78,6 +78,9 @@ func (s *Supervisor) read(ctx context.Context, old *config.Config, boot bool) (w
 		if refused := config.Refusals(old, w.cfg); len(refused) > 0 {
 			return w, config.Problems(refused)
 		}
+	}
+	if err = s.ensurePrimary(ctx, w.cfg, workers); err != nil {
+		return w, err
 	}
 	if w.queryLog, err = openQueryLog(w.cfg); err != nil {
 		return w, err

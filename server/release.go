@@ -153,7 +153,7 @@ func (s *Supervisor) emptyLeftovers(g *generation, owing *reload.Workers) {
 func (s *Supervisor) abandons(g *generation, i int) bool {
 	epoch := s.dir.Owner().Epoch()
 	return slices.ContainsFunc(g.uses, func(u use) bool {
-		if u.tcp || u.fd < 0 || u.lane/g.cfg.Lanes != i || !s.dir.Leftover(epoch, u.id, int(g.Slot)) {
+		if u.tcp || u.fd < 0 || g.worker(u.socket) != i || !s.dir.Leftover(epoch, u.id, int(g.Slot)) {
 			return false
 		}
 		n, err := netio.Queued(u.fd)

@@ -17,11 +17,15 @@ import (
 type socketKey struct {
 	address netip.AddrPort
 	tcp     bool
-	lane    int // of the reuse-port group; 0 for TCP
+	device  string // of a queue, which counts as a socket without address; else ""
+	lane    int    // of the reuse-port group, or number of the queue; 0 for TCP
 }
 
-// group returns the key that all sockets of an address share.
-func (k socketKey) group() socketKey { return socketKey{address: k.address, tcp: k.tcp} }
+// group returns the key that all sockets of an address, or queues of a device, share.
+func (k socketKey) group() socketKey {
+	k.lane = 0
+	return k
+}
 
 func (k socketKey) network() string {
 	if k.tcp {
@@ -113,6 +117,9 @@ type bindResult struct {
 // that fails, release gives them back. All failures are reported at once.
 func (ss *sockets) bind(cfg *config.Config, share bool) (*bindResult, error) {
 	r := new(bindResult)
+	if cfg.Datapath == config.DPDK {
+		return r, ss.queues(cfg, r)
+	}
 	var errs []error
 	looked := make(map[socketKey]sight)
 	absent := make(map[netip.AddrPort]bool) // no transport has it: that is one mistake

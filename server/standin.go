@@ -57,7 +57,7 @@ func (s *Supervisor) standIn() {
 func (s *Supervisor) hasToRead(g *generation, i int) bool {
 	epoch := s.dir.Owner().Epoch()
 	return slices.ContainsFunc(g.uses, func(u use) bool {
-		return !u.tcp && u.lane/g.cfg.Lanes == i && s.dir.Reader(epoch, u.id) == int(g.Slot)
+		return !u.tcp && g.worker(u.socket) == i && s.dir.Reader(epoch, u.id) == int(g.Slot)
 	})
 }
 

@@ -37,6 +37,7 @@ type Supervisor struct {
 	path     string // of the configuration
 	env      []string
 	identity spawn.Identity
+	primary  primaryWatch
 	started  time.Time
 
 	inbox  chan func()
@@ -135,9 +136,6 @@ const inboxSize = 256
 // New returns a supervisor for a configuration of config.Load. It binds and
 // starts nothing yet.
 func New(cfg *config.Config, o Options) (*Supervisor, error) {
-	if err := checkDatapath(cfg); err != nil {
-		return nil, err
-	}
 	s := &Supervisor{
 		log: o.Log, options: o, path: cfg.File, env: workerEnv(), started: time.Now(),
 		inbox: make(chan func(), inboxSize), done: make(chan struct{}), exit: make(chan int, 1), exited: make(chan struct{}),

@@ -153,7 +153,7 @@ func (c *checker) value(n *yaml.Node, k *key, path string) (any, bool) {
 		c.report(at(n, path), f)
 		return nil, false
 	}
-	list := k.kind == kindAddrs || k.kind == kindHosts || k.kind == kindWords || k.kind == kindObjects || k.kind == kindGlobs
+	list := k.kind == kindAddrs || k.kind == kindHosts || k.kind == kindPrefixes || k.kind == kindNeighbours || k.kind == kindWords || k.kind == kindObjects || k.kind == kindGlobs
 	if k.kind == kindGlobs && n.Kind == yaml.ScalarNode { // a list of one
 		v, ok := c.entry(n, k, path)
 		return []any{v}, ok
@@ -208,7 +208,7 @@ func (c *checker) list(n *yaml.Node, k *key, path string) (any, bool) {
 		if !ok {
 			continue
 		}
-		if j, twice := seen[v]; twice && (k.kind == kindWords || k.kind == kindHosts) {
+		if j, twice := seen[v]; twice && k.kind != kindAddrs && k.kind != kindGlobs {
 			c.report(at(e, entry), fault{fmt.Sprintf("%q is also in %s[%d]", v, path, j), "keep one of the two"})
 			continue
 		}
@@ -226,6 +226,10 @@ func (c *checker) entry(n *yaml.Node, k *key, path string) (any, bool) {
 		one.kind = kindAddr
 	case kindHosts:
 		one.kind = kindHost
+	case kindPrefixes:
+		one.kind = kindPrefix
+	case kindNeighbours:
+		one.kind = kindNeighbour
 	case kindWords:
 		one.kind = kindWord
 	case kindGlobs:

@@ -49,16 +49,8 @@ type Primary struct {
 	Memory     int      `json:"memory"`      // MB
 	Hugepages  string   `json:"hugepages"`   // folder
 	FilePrefix string   `json:"file_prefix"`
+	Poll       Poll     `json:"poll"`
 	Devices    []Device `json:"devices"`
-}
-
-// Device is one network device of the data path DPDK.
-type Device struct {
-	Name        string `json:"name"`
-	Device      string `json:"device"` // PCI address, or virtual device with its arguments
-	Queues      int    `json:"queues"`
-	Descriptors int    `json:"descriptors"` // per queue
-	MTU         int    `json:"mtu"`
 }
 
 // Log says what is logged and how, to standard error.

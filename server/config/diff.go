@@ -38,7 +38,7 @@ func Diff(before, after *Config) []Change {
 		switch {
 		case strings.Contains(s.path, "[]"): // compared with the entry that it is below
 		case s.kind == kindObjects:
-			changes = append(changes, diffEntries(s.path, root.child(s.path), field(old, s.path), field(now, s.path))...)
+			changes = append(changes, diffEntries(s.path, keyAt(s.path), field(old, s.path), field(now, s.path))...)
 		case s.kind != kindObject:
 			o, n := format(field(old, s.path)), format(field(now, s.path))
 			if o != n {
@@ -159,7 +159,11 @@ func Refusals(before, after *Config) []Problem {
 			continue
 		}
 		if s.kind == kindObjects {
-			for _, c := range diffEntries(s.path, keyAt(s.path), field(old, s.path), field(now, s.path)) {
+			k := keyAt(s.path)
+			for _, c := range diffEntries(s.path, k, field(old, s.path), field(now, s.path)) {
+				if _, name, whole := strings.Cut(c.Key, "]."); whole && k.child(name) != nil && k.child(name).frozen == "" {
+					continue
+				}
 				refused = append(refused, Problem{
 					File: after.File, Key: c.Key, Msg: "a reload cannot change this (" + c.String() + "): " + s.frozen,
 					Fix: "write it as it was, or stop and start the server",

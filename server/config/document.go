@@ -106,7 +106,11 @@ func (d *document) config(file string, processors int) *Config {
 		Backends: d.Backends,
 	}
 	c.DNS.ExposeGeneration = d.ExposeGeneration
-	if c.Lanes == 0 {
+	switch {
+	case c.Lanes != 0:
+	case c.Datapath == DPDK:
+		c.Lanes = 1
+	default:
 		c.Lanes = max(min(processors, autoLanes)/d.Workers, 1)
 	}
 	for _, e := range d.Listeners {
@@ -138,8 +142,8 @@ func (s Service) affinity() Affinity {
 }
 
 // transports returns what s is served over where the file does not say.
-func (s Service) transports() []string {
-	if s == ServiceUDPProxy {
+func (s Service) transports(d Datapath) []string {
+	if s == ServiceUDPProxy || d == DPDK {
 		return []string{"udp"}
 	}
 	return []string{"udp", "tcp"}

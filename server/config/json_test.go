@@ -17,7 +17,8 @@ func defaults(file string) *Config {
 		File: file, Name: "host-1", Control: "/run/dnsapp/control.sock", Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
 		StateDir: "/var/lib/dnsapp", User: "nobody", Workers: 1, Lanes: 4, Datapath: Sockets,
 		DPDK: Primary{
-			Mbufs: 16383, MbufSize: 2048, MaxWorkers: 4, RingSize: 512, Memory: 64, Hugepages: "/dev/hugepages", FilePrefix: "dnsapp", Devices: []Device{},
+			Mbufs: 16383, MbufSize: 2048, MaxWorkers: 4, RingSize: 512, Memory: 64, Hugepages: "/dev/hugepages", FilePrefix: "dnsapp", Poll: Adaptive,
+			Devices: []Device{},
 		},
 		Log: Log{Level: "info", Format: "text"},
 		Reload: Reload{
@@ -96,13 +97,19 @@ func generate(t *rapid.T) *Config {
 
 func generatePrimary(t *rapid.T) Primary {
 	text, number := rapid.String(), rapid.Int()
+	ip := rapid.Map(rapid.SliceOfN(rapid.Byte(), 16, 16), func(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() })
 	device := rapid.Custom(func(t *rapid.T) Device {
-		return Device{text.Draw(t, "name"), text.Draw(t, "device"), number.Draw(t, "queues"), number.Draw(t, "descriptors"), number.Draw(t, "mtu")}
+		return Device{
+			Name: text.Draw(t, "name"), Device: text.Draw(t, "device"), Queues: number.Draw(t, "queues"), Descriptors: number.Draw(t, "descriptors"),
+			MTU: number.Draw(t, "mtu"), VLAN: number.Draw(t, "vlan"), Gateways: rapid.SliceOf(ip).Draw(t, "gateways"),
+			Addresses:  rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()/2) })).Draw(t, "addresses"),
+			Neighbours: rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) Neighbour { return Neighbour{a, [6]byte{2, 5: a.AsSlice()[0]}} })).Draw(t, "neighbours"),
+		}
 	})
 	return Primary{
 		Mbufs: number.Draw(t, "mbufs"), MbufSize: number.Draw(t, "mbuf_size"), MaxWorkers: number.Draw(t, "max_workers"),
 		RingSize: number.Draw(t, "ring_size"), Memory: number.Draw(t, "memory"), Hugepages: text.Draw(t, "hugepages"),
-		FilePrefix: text.Draw(t, "file_prefix"), Devices: rapid.SliceOf(device).Draw(t, "devices"),
+		FilePrefix: text.Draw(t, "file_prefix"), Poll: Busy, Devices: rapid.SliceOf(device).Draw(t, "devices"),
 	}
 }
 

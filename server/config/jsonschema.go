@@ -125,6 +125,13 @@ const address = `^(\[[^\]]+\]|[0-9.]+):[0-9]{1,5}$`
 // host is, but for the details, what netip.ParseAddr accepts.
 const host = `^[0-9A-Fa-f:.]+(%.+)?$`
 
+// prefix is, but for the details, what netip.ParsePrefix accepts, and neighbour an
+// address and a link address.
+const (
+	prefix    = `^[0-9A-Fa-f:.]+/[0-9]{1,3}$`
+	neighbour = `^[0-9A-Fa-f:.]+ +[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$`
+)
+
 // valueSchema describes what may be written for k. Whatever is more than text
 // may also come from the environment.
 func valueSchema(k *key) object {
@@ -142,6 +149,10 @@ func valueSchema(k *key) object {
 		return orEnvironment(pattern(host))
 	case kindHosts:
 		return object{{"type", "array"}, {"uniqueItems", true}, {"items", orEnvironment(pattern(host))}}
+	case kindPrefixes:
+		return object{{"type", "array"}, {"uniqueItems", true}, {"items", orEnvironment(pattern(prefix))}}
+	case kindNeighbours:
+		return object{{"type", "array"}, {"uniqueItems", true}, {"items", orEnvironment(pattern(neighbour))}}
 	case kindLabel:
 		return orEnvironment(pattern(fmt.Sprintf("^[A-Za-z0-9._-]{1,%d}$", k.max)))
 	case kindGlobs:

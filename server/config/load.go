@@ -101,7 +101,7 @@ func load(path string, sys *system) (*Config, error) {
 	}
 	for i := range d.Listeners {
 		if l := &d.Listeners[i]; len(l.Transport) == 0 && !c.wrong[fmt.Sprintf("listeners[%d].transport", i)] {
-			l.Transport = l.Service.transports()
+			l.Transport = l.Service.transports(d.Datapath)
 		}
 	}
 	c.rules(d)

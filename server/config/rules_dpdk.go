@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,6 +38,15 @@ func (c *checker) checkDPDK(d *document) {
 				"write fewer, or raise dpdk.max_workers",
 			})
 		}
+		if d.Lanes > 1 {
+			c.reportKey("lanes", fault{"a worker has one lane with datapath: dpdk", "write lanes: 1, or auto, and as many workers as there are to be lanes"})
+		}
+		if d.Reload.Mode == Restart {
+			c.reportKey("reload.mode", fault{"is restart, by which two generations read at once: a queue of a device has one reader", "write graceful"})
+		}
+		if len(d.DPDK.Devices) > 0 {
+			c.checkOnDevices(d)
+		}
 	}
 	names, devices := map[string]int{}, map[string]int{}
 	for i, dev := range d.DPDK.Devices {
@@ -62,11 +73,87 @@ func (c *checker) checkDPDK(d *document) {
 			})
 		}
 	}
+	c.checkHosts(d)
 	if need := d.DPDK.megabytes(); need > d.DPDK.Memory {
 		c.reportKey("dpdk.memory", fault{
 			fmt.Sprintf("%d MB are too few for the packet buffers and rings", d.DPDK.Memory),
 			fmt.Sprintf("write %d or more, or fewer mbufs", need),
 		})
+	}
+}
+
+// checkHosts checks what is written of the hosts that the devices are.
+func (c *checker) checkHosts(d *document) {
+	addresses := map[netip.Addr]string{}
+	for i, dev := range d.DPDK.Devices {
+		key := "dpdk.devices[" + strconv.Itoa(i) + "]"
+		for j, p := range dev.Addresses {
+			at := fmt.Sprintf("%s.addresses[%d]", key, j)
+			if other, twice := addresses[p.Addr()]; twice && p.IsValid() {
+				c.reportKey(at, fault{fmt.Sprintf("%v is also in %s", p.Addr(), c.where(other, at)), "give each address once"})
+			} else {
+				addresses[p.Addr()] = at
+			}
+		}
+		families := map[bool]bool{}
+		for j, g := range dev.Gateways {
+			at := fmt.Sprintf("%s.gateways[%d]", key, j)
+			switch {
+			case !g.IsValid():
+			case families[g.Is4()]:
+				c.reportKey(at, fault{"there is another gateway of its family", "keep one of the two"})
+			case !dev.onLink(g):
+				c.reportKey(at, fault{fmt.Sprintf("%v is in the prefix of no address of the device", g), "add an address of its network to addresses"})
+			}
+			families[g.Is4()] = true
+		}
+		for j, n := range dev.Neighbours {
+			if n.IP.IsValid() && !dev.onLink(n.IP) {
+				c.reportKey(fmt.Sprintf("%s.neighbours[%d]", key, j),
+					fault{fmt.Sprintf("%v is in the prefix of no address of the device", n.IP), "add an address of its network to addresses"})
+			}
+		}
+	}
+}
+
+// onLink reports whether ip is in the prefix of one of d's addresses, or needs none.
+func (d *Device) onLink(ip netip.Addr) bool {
+	return ip.IsLinkLocalUnicast() || slices.ContainsFunc(d.Addresses, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// checkOnDevices checks that the listeners can be served by the devices.
+func (c *checker) checkOnDevices(d *document) {
+	families := map[bool]bool{}
+	ours := map[netip.Addr]bool{}
+	for i, dev := range d.DPDK.Devices {
+		for _, p := range dev.Addresses {
+			families[p.Addr().Is4()], ours[p.Addr()] = true, true
+		}
+		if dev.Queues < d.Workers {
+			c.reportKey("dpdk.devices["+strconv.Itoa(i)+"].queues", fault{
+				fmt.Sprintf("%d queues are fewer than the workers, %d", dev.Queues, d.Workers), "each worker sends by a queue of its own: write as many, or fewer workers",
+			})
+		}
+	}
+	for i, l := range d.Listeners {
+		key := "listeners[" + strconv.Itoa(i) + "]"
+		if at := slices.Index(l.Transport, "tcp"); at >= 0 {
+			c.reportKey(fmt.Sprintf("%s.transport[%d]", key, at), fault{"TCP is not served with datapath: dpdk", "write [udp]"})
+		}
+		if l.Service == ServiceUDPProxy {
+			c.reportKey(key+".service", fault{"udp-proxy is not served with datapath: dpdk", "write datapath: sockets for it"})
+		}
+		for j, ap := range l.Address {
+			a := ap.Addr()
+			if !ap.IsValid() || ours[a] || a.IsUnspecified() && families[a.Is4()] {
+				continue
+			}
+			f := fault{fmt.Sprintf("%v is an address of no device", a), "add it, with the length of its prefix, to addresses of one of dpdk.devices"}
+			if a.IsUnspecified() {
+				f = fault{fmt.Sprintf("no device has an address for %v", a), "add one to addresses of one of dpdk.devices"}
+			}
+			c.reportKey(fmt.Sprintf("%s.address[%d]", key, j), f)
+		}
 	}
 }
 

@@ -12,31 +12,35 @@ import (
 type kind int
 
 const (
-	kindText     kind = iota // printable characters, setting.max octets at most
-	kindNoText               // kindText, or "" for none
-	kindLabel                // a name for logs, metrics and commands
-	kindPath                 // absolute, or relative to the folder of the file
-	kindFile                 // kindPath of a file that can be read
-	kindSocket               // kindPath that a socket can be bound to
-	kindNoPath               // kindPath, or "" for none
-	kindAddr                 // IP address and port
-	kindAddrs                // list of kindAddr
-	kindServer               // kindAddr of another host
-	kindHost                 // IP address
-	kindHosts                // list of kindHost, none twice
-	kindAdmin                // kindAddr, or off
-	kindInt                  // setting.min .. setting.max
-	kindLanes                // kindInt, or auto (decoded as 0)
-	kindSlots                // kindInt that is a power of two
-	kindBool                 //
-	kindDuration             // setting.min .. setting.max nanoseconds
-	kindGlob                 // kindPath that may have wildcards
-	kindGlobs                // kindGlob, or a list of them
-	kindWord                 // one of setting.words
-	kindWords                // list of kindWord, none twice
-	kindDomain               // a domain name
-	kindObject               // keys below it
-	kindObjects              // list of kindObject
+	kindText       kind = iota // printable characters, setting.max octets at most
+	kindNoText                 // kindText, or "" for none
+	kindLabel                  // a name for logs, metrics and commands
+	kindPath                   // absolute, or relative to the folder of the file
+	kindFile                   // kindPath of a file that can be read
+	kindSocket                 // kindPath that a socket can be bound to
+	kindNoPath                 // kindPath, or "" for none
+	kindAddr                   // IP address and port
+	kindAddrs                  // list of kindAddr
+	kindServer                 // kindAddr of another host
+	kindHost                   // IP address
+	kindHosts                  // list of kindHost, none twice
+	kindPrefix                 // IP address and prefix length
+	kindPrefixes               // list of kindPrefix, none twice
+	kindNeighbour              // IP address and link address
+	kindNeighbours             // list of kindNeighbour, none twice
+	kindAdmin                  // kindAddr, or off
+	kindInt                    // setting.min .. setting.max
+	kindLanes                  // kindInt, or auto (decoded as 0)
+	kindSlots                  // kindInt that is a power of two
+	kindBool                   //
+	kindDuration               // setting.min .. setting.max nanoseconds
+	kindGlob                   // kindPath that may have wildcards
+	kindGlobs                  // kindGlob, or a list of them
+	kindWord                   // one of setting.words
+	kindWords                  // list of kindWord, none twice
+	kindDomain                 // a domain name
+	kindObject                 // keys below it
+	kindObjects                // list of kindObject
 )
 
 // setting describes one key. The table of them is the schema.
@@ -147,6 +151,10 @@ func (k *key) accepts() string {
 		return `an address without a port, such as "192.0.2.1" or "2001:db8::1"`
 	case kindHosts:
 		return `a list of addresses without ports, such as ["192.0.2.1", "2001:db8::1"]`
+	case kindPrefix, kindPrefixes:
+		return `a list of addresses with prefix lengths, such as ["192.0.2.1/24", "2001:db8::1/64"]`
+	case kindNeighbour, kindNeighbours:
+		return `a list of addresses with link addresses, such as ["192.0.2.254 02:00:5e:00:53:01"]`
 	case kindAdmin:
 		return `an address with its port, such as "127.0.0.1:9153", or off`
 	case kindInt:

@@ -55,7 +55,7 @@ var settings = []setting{
 	{
 		path: "datapath", kind: kindWord, def: string(Sockets), words: []string{string(Sockets), string(DPDK)},
 		frozen: "workers of both cannot hand over to each other",
-		doc:    "How packets reach the workers: by kernel sockets, or by DPDK, which needs a binary of make build-dpdk, and which workers do not serve on yet.",
+		doc:    "How packets reach the workers: by kernel sockets, or by DPDK, which needs a binary of make build-dpdk, and serves UDP only.",
 	},
 
 	{path: "dpdk", kind: kindObject, doc: "Devices and memory of the data path DPDK. The process dnsapp primary makes them once, and outlives reloads, upgrades and the supervisor."},
@@ -87,6 +87,11 @@ var settings = []setting{
 		path: "dpdk.file_prefix", kind: kindLabel, def: "dnsapp", max: 32, frozen: frozenPrimary,
 		doc: "Begins the names of the shared memory. Give each dnsapp of a host its own.",
 	},
+	{
+		path: "dpdk.poll", kind: kindWord, def: string(Adaptive), words: []string{string(Adaptive), string(Busy)},
+		doc: "How workers look for packets. adaptive: a worker that finds none for a while sleeps for up to two milliseconds at a time. " +
+			"busy: it never sleeps, and takes a whole processor.",
+	},
 	{path: "dpdk.devices", kind: kindObjects, def: "[]", frozen: frozenPrimary, doc: "Network devices. There must be at least one with datapath: dpdk."},
 	{
 		path: "dpdk.devices[].name", kind: kindLabel, required: true, sample: "wan", max: 63, frozen: frozenPrimary,
@@ -107,6 +112,22 @@ var settings = []setting{
 	{
 		path: "dpdk.devices[].mtu", kind: kindInt, def: "1500", min: 1280, max: 9216, frozen: frozenPrimary,
 		doc: "Octets of the largest IP packet.",
+	},
+	{
+		path: "dpdk.devices[].addresses", kind: kindPrefixes, def: "[]", sample: `["192.0.2.1/24", "2001:db8::1/64"]`,
+		doc: "Addresses of the device, each with the length of the prefix that is on its link. Listeners serve on them: 0.0.0.0 is all IPv4 addresses of all devices, [::] all IPv6 ones.",
+	},
+	{
+		path: "dpdk.devices[].vlan", kind: kindInt, def: "0", min: 0, max: 4094,
+		doc: "VLAN of the addresses. 0: frames have no tag.",
+	},
+	{
+		path: "dpdk.devices[].gateways", kind: kindHosts, def: "[]", sample: `["192.0.2.254"]`,
+		doc: "Where packets to other networks go: one address of each family, on the link. Answers need none: they go back the way that their queries came.",
+	},
+	{
+		path: "dpdk.devices[].neighbours", kind: kindNeighbours, def: "[]", sample: `["192.0.2.254 02:00:5e:00:53:01"]`,
+		doc: "Hosts on the link whose link addresses are known, and not asked for.",
 	},
 
 	{

@@ -116,7 +116,7 @@ var lists = []setting{
 			"(and no IPv4 one). An address and port may be served once for each transport: neither twice, nor beside 0.0.0.0 or [::] with the same port.",
 	},
 	{
-		path: "listeners[].transport", kind: kindWords, derived: "[udp] for udp-proxy, else [udp, tcp]", sample: "[udp, tcp]", words: []string{"udp", "tcp"},
+		path: "listeners[].transport", kind: kindWords, derived: "[udp] for udp-proxy and with datapath: dpdk, else [udp, tcp]", sample: "[udp, tcp]", words: []string{"udp", "tcp"},
 		doc: "Protocols to serve on each address. udp-proxy serves udp only.",
 	},
 	{

@@ -67,6 +67,10 @@ func (k *key) parse(s scalar, dir string) (any, *fault) {
 		return k.parseLabel(s.text)
 	case kindHost:
 		return parseHost(s.text)
+	case kindPrefix:
+		return parsePrefix(s.text)
+	case kindNeighbour:
+		return parseNeighbour(s.text)
 	case kindPath, kindFile, kindSocket, kindNoPath, kindGlob:
 		return k.parsePath(s.text, dir)
 	case kindAdmin:

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -111,13 +112,36 @@ type lane struct {
 	starved time.Time // until when no connection is accepted, for want of resources; zero: now
 
 	proxy *proxy.Lane // nil: there is no proxy
+	nic   *nic        // nil: the data path is sockets
 	split *dispatch.Lane
 	peers [directory.MaxSlots]*peer // those that split knows
 	rings *ringReader               // nil unless this lane empties the worker's rings
 }
 
 // run serves until the worker quits.
-func (l *lane) run() error { return l.poller.Run(l.turn) }
+func (l *lane) run() error {
+	if l.nic != nil {
+		defer l.nic.close()
+	}
+	return l.poller.Run(l.turn)
+}
+
+// attach joins the devices, where the data path is DPDK.
+func (l *lane) attach(ctx context.Context) error {
+	if l.nic == nil {
+		return nil
+	}
+	return l.nic.attach(ctx)
+}
+
+// prepare gives the lane's burst empty answer buffers, to be filled from rings.
+func (l *lane) prepare() {
+	if l.nic != nil {
+		l.nic.prepare(&l.in, burst.Max)
+		return
+	}
+	l.batch.Prepare(&l.in, burst.Max)
+}
 
 // turn does everything there is to do, and reports whether the lane is to end.
 func (l *lane) turn() bool {
@@ -131,9 +155,12 @@ func (l *lane) turn() bool {
 		if !l.stopping && l.worker.stopping.Load() {
 			l.stop()
 		}
-		busy := l.rings != nil && l.rings.serve(l)
+		busy := l.rings != nil && !l.mustHold() && l.rings.serve(l)
 		if l.rings != nil && l.stopping && int(l.worker.stopped.Load()) == len(l.worker.lanes) {
 			l.worker.closeUDP()
+		}
+		if l.nic != nil && l.nic.turn(busy) {
+			continue
 		}
 		for _, s := range l.udp {
 			if s.ready && s.reading {
@@ -166,6 +193,10 @@ func (l *lane) turn() bool {
 		}
 	}
 }
+
+// mustHold reports whether the lane can send nothing now: on a NIC, which the parked
+// owner may not touch. It then serves nothing, for as long as a park is.
+func (l *lane) mustHold() bool { return l.nic != nil && l.nic.parked }
 
 // acceptAgain ends the wait for resources when its time has come. No event
 // announces the connections that are queued.
@@ -218,6 +249,9 @@ func (l *lane) ownerMoved(w directory.Word) {
 	wasParked := l.owner.IsPark()
 	l.owner = w
 	if w.IsPark() {
+		if l.nic != nil {
+			l.nic.park()
+		}
 		l.setReading(func(uint32) bool { return false })
 		hold.At("ack")
 		l.view.SetAck(w, l.started)
@@ -255,7 +289,7 @@ func (l *lane) lookAtSlots() {
 	l.version = l.view.Version()
 	l.worker.meet(l)
 	l.split.Look(l.worker.dir)
-	if back := l.split.TakenBack(); len(back) > 0 {
+	if back := l.split.TakenBack(); len(back) > 0 && !l.mustHold() {
 		l.takeBack(back)
 	}
 	if l.owner.IsPark() {
@@ -263,6 +297,10 @@ func (l *lane) lookAtSlots() {
 	}
 	epoch := l.owner.Epoch()
 	l.lookAtSiblings()
+	if l.nic != nil {
+		l.nic.look()
+		l.nic.leave(epoch)
+	}
 	for _, s := range l.udp {
 		// Nobody reads on after us: what is queued would be lost with the socket.
 		// (It may not be in the poller: the generation may have begun to leave before
@@ -314,6 +352,9 @@ func (l *lane) stop() {
 			l.emptySocket(s)
 		}
 	}
+	if l.nic != nil {
+		l.nic.empty()
+	}
 	l.stopping = true
 	l.lookAtSlots()
 	if int(l.worker.stopped.Add(1)) == len(l.worker.lanes) {
@@ -326,6 +367,9 @@ func (l *lane) stop() {
 // takes the others out: a parked socket left in it would wake the lane for every
 // datagram that another generation reads.
 func (l *lane) setReading(want func(socket uint32) bool) {
+	if l.nic != nil {
+		l.nic.setReading(want)
+	}
 	for i, s := range l.udp {
 		w := l.mayRead(s) && want(s.ID)
 		if w == s.reading {
@@ -372,6 +416,9 @@ func (l *lane) setTimer() {
 		d = pollWaiting
 	case !l.starved.IsZero():
 		d = time.Until(l.starved)
+	}
+	if l.nic != nil && l.nic.ticks != math.MaxInt64 {
+		d = min(d, max(time.Duration(l.nic.ticks-mono.Now()), 0))
 	}
 	if l.proxy != nil {
 		if wait, ok := l.proxy.Wait(); ok {
@@ -446,6 +493,13 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 	h.ServeBurst(b)
 	sent := l.batch.Send(u, b)
 	l.traceSent(b)
+	l.block.Add(counters.Sent, sent.Packets)
+	l.block.Add(counters.TxBytes, sent.Bytes)
+	l.account(b, served, dropped)
+}
+
+// account counts what became of the datagrams of b, which has been answered.
+func (l *lane) account(b *burst.Burst, served, dropped counters.ID) {
 	gone := uint64(0)
 	var classes [counters.NumClasses]uint64
 	for i := range b.N {
@@ -461,8 +515,6 @@ func (l *lane) answerVia(u *netio.UDP, h burst.Handler, b *burst.Burst, served, 
 	}
 	n := uint64(b.N) - gone
 	l.block.Add(served, n)
-	l.block.Add(counters.Sent, sent.Packets)
-	l.block.Add(counters.TxBytes, sent.Bytes)
 	took := mono.Now() - b.Now // for every datagram of the burst: they were answered together
 	for c, n := range classes {
 		if n != 0 {

@@ -75,6 +75,8 @@ type world struct {
 
 	listeners []config.Listener
 	sockets   []SocketRef
+	dpdk      config.Primary // with devices, the data path is DPDK
+	queues    []QueueRef
 
 	door int // of the worker that is a process; 0: none
 
@@ -168,7 +170,12 @@ func bind(lanes int, tcp bool) (sockets []SocketRef, err error) {
 }
 
 func (w *world) config() *config.Config {
+	path := config.Sockets
+	if len(w.dpdk.Devices) > 0 {
+		path = config.DPDK
+	}
 	return &config.Config{
+		Datapath: path, DPDK: w.dpdk,
 		Name: "test", Workers: w.workers, Lanes: w.lanes, Listeners: w.listeners,
 		DNS: config.DNS{MaxUDPSize: 1232, TCPIdle: time.Minute, TCPConnections: 100},
 	}
@@ -193,6 +200,9 @@ func (w *world) open(slot int, older ...*generation) *generation {
 	var ids []uint32
 	for _, s := range w.sockets {
 		ids = append(ids, s.ID)
+	}
+	for _, q := range w.queues {
+		ids = append(ids, q.ID)
 	}
 	if err := w.dir.Open(slot, g.epoch, w.workers, w.lanes, ids); err != nil {
 		w.t.Fatal(err)
@@ -243,7 +253,7 @@ func (w *world) open(slot int, older ...*generation) *generation {
 func (w *world) worker(g *generation, i int) *Worker {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(testWriter{w}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	m := &Manifest{Protocol: Protocol, Epoch: g.epoch, Slot: g.slot, Index: i, Config: w.config(), Wakes: w.wakes}
+	m := &Manifest{Protocol: Protocol, Epoch: g.epoch, Slot: g.slot, Index: i, Config: w.config(), Wakes: w.wakes, Queues: w.queues}
 	for _, s := range w.sockets { // each worker has descriptors of its own
 		fd, err := unix.FcntlInt(uintptr(s.FD), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
@@ -308,6 +318,9 @@ func (g *generation) end() {
 		for _, l := range o.lanes {
 			if err := l.poller.Close(); err != nil {
 				g.w.t.Error(err)
+			}
+			if l.batch == nil { // of the data path DPDK
+				continue
 			}
 			if err := l.batch.Close(); err != nil {
 				g.w.t.Error(err)

@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 5
+const Protocol = 6
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -41,6 +41,7 @@ type Manifest struct {
 	Rings  []RingRef                  `json:"rings"`
 
 	Sockets []SocketRef `json:"sockets"`
+	Queues  []QueueRef  `json:"queues"` // instead of them, on the data path DPDK
 
 	Catalog      int       `json:"catalog"` // of the zones to serve
 	ZoneRegions  []ZoneRef `json:"zone_regions"`
@@ -56,6 +57,21 @@ type Manifest struct {
 
 	Door  int    `json:"door"`  // at which it waits for its next supervisor
 	Owner uint32 `json:"owner"` // user id of the supervisor
+
+	User *User `json:"user"` // to become once the devices are joined; nil: as it is
+}
+
+// User is who a process runs as.
+type User struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// QueueRef is one queue of a device. To the directory it is a socket.
+type QueueRef struct {
+	ID     uint32 `json:"id"`
+	Device int    `json:"device"` // index in Config.DPDK.Devices
+	Queue  int    `json:"queue"`
 }
 
 // RingRef is the region of rings from the lanes of one generation to the
@@ -146,6 +162,11 @@ func (m *Manifest) check() error {
 	for _, s := range m.Sockets {
 		if s.ID >= directory.MaxSockets || s.Listener < 0 || s.Listener >= len(m.Config.Listeners) {
 			return fmt.Errorf("socket %d of listener %d is out of range", s.ID, s.Listener)
+		}
+	}
+	for _, q := range m.Queues {
+		if q.ID >= directory.MaxSockets || q.Device < 0 || q.Device >= len(m.Config.DPDK.Devices) || q.Queue < 0 {
+			return fmt.Errorf("queue %d of device %d is out of range", q.Queue, q.Device)
 		}
 	}
 	return nil

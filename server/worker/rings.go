@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/counters"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/mono"
@@ -109,7 +108,7 @@ func (r *ringReader) serve(l *lane) bool {
 	// The order to release is looked at before the rings: what was in them when it
 	// came is still seen.
 	wid := r.release.Load()
-	l.batch.Prepare(&l.in, burst.Max)
+	l.prepare()
 	n := r.drainer.Fill(&l.in, &l.sources)
 	if n == 0 {
 		if wid != r.released {
@@ -168,6 +167,10 @@ func (r *ringReader) sleep() bool {
 // one socket in a row together.
 func (l *lane) answerRecords(served, dropped counters.ID) {
 	b, g := &l.in, &l.group
+	if l.nic != nil {
+		l.nic.answerRecords(b, served, dropped)
+		return
+	}
 	for at := 0; at < b.N; {
 		id := b.Packets[at].Socket
 		g.N = 0
@@ -194,7 +197,7 @@ func (l *lane) answerRecords(served, dropped counters.ID) {
 func (l *lane) takeBack(from []*ring.Consumer) {
 	d := ring.NewDrainer(from)
 	for {
-		l.batch.Prepare(&l.in, burst.Max)
+		l.prepare()
 		n := d.Fill(&l.in, &l.sources)
 		if n == 0 {
 			return

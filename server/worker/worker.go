@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -213,7 +214,9 @@ func (w *Worker) makeLane(i int, block *counters.Block, siblings *ring.Rings) (*
 	if err = l.poller.Add(l.wake, tokenWake); err != nil {
 		return nil, err
 	}
-	if l.batch, err = netio.NewBatch(); err != nil {
+	if cfg.Datapath == config.DPDK {
+		l.nic = newNIC(l)
+	} else if l.batch, err = netio.NewBatch(); err != nil {
 		return nil, err
 	}
 	setup := dispatch.Setup{
@@ -376,18 +379,31 @@ func (w *Worker) run(ctx context.Context) error {
 		runtime.GOMAXPROCS(2 * len(w.lanes))
 	}
 	failed := make(chan error, len(w.lanes))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if w.m.Trace != nil {
 		w.beginTrace(ctx, w.m.Trace)
 	}
+	attached := make(chan error, len(w.lanes))
 	for _, l := range w.lanes {
 		w.laneEnd.Go(func() {
+			err := l.attach(ctx)
+			if attached <- err; err != nil {
+				return
+			}
 			if err := l.run(); err != nil {
 				failed <- fmt.Errorf("lane %d: %w", l.global, err)
 			}
 		})
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	for range w.lanes {
+		if err := <-attached; err != nil {
+			return err
+		}
+	}
+	if err := w.dropPrivileges(); err != nil {
+		return err
+	}
 	quit := make(chan struct{})
 	go w.obey(ctx, quit)
 	if w.index == 0 {
@@ -414,6 +430,19 @@ func (w *Worker) run(ctx context.Context) error {
 		w.queries.Close()
 	}
 	return err
+}
+
+// dropPrivileges becomes the user that the manifest names, for good. (Where it names
+// none the process is that user from its start.)
+func (w *Worker) dropPrivileges() error {
+	if w.m.User == nil {
+		return nil
+	}
+	uid, gid := int(w.m.User.UID), int(w.m.User.GID)
+	if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setresgid(gid, gid, gid), syscall.Setresuid(uid, uid, uid)); err != nil {
+		return fmt.Errorf("becoming user %d: %w", uid, err)
+	}
+	return nil
 }
 
 // sweepInterval is how often old flows are cleared from the table, long before

@@ -1,0 +1,61 @@
+package dpdk
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/dnsapp/dnsapp/test/load"
+)
+
+// grace is how long a load waits for its last answers.
+const grace = 2 * time.Second
+
+// generate starts a load, whose end t awaits.
+func generate(t *testing.T, c load.UDPConfig) *load.UDP {
+	t.Helper()
+	g, err := load.StartUDP(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
+// Over reloads nothing is lost: flows stay with the generation that they began with,
+// new ones and DNS go to the new one, and every buffer is accounted for after each.
+func TestReloads(t *testing.T) {
+	s := start(t, 2, "")
+	protocol, err := load.NewDNS([]load.Query{{Name: "generation.dnsapp", Type: 16, Class: 3}, {Name: "www.example.com", Type: 1}, {Name: "none.example.com", Type: 1, Rcode: load.NXDomain}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := generate(t, load.UDPConfig{Targets: []netip.AddrPort{dns4, dns6}, Flows: 32, Rate: 4000, Protocol: protocol})
+	const reloads = 6
+	for n := range reloads {
+		old := s.owner().Epoch
+		flows := generate(t, load.UDPConfig{Targets: []netip.AddrPort{who4, who6}, Flows: 20, Rate: 1000, Protocol: load.Identify{}})
+		s.until(commandTimeout, "each flow has begun", func() bool { r := flows.Report(); return r.Answered > 200 })
+		s.ctl("reload", "--wait", "commit")
+		s.until(commandTimeout, "flows go on after the commit", func() bool { r := flows.Report(); return r.Answered > 800 })
+		later := generate(t, load.UDPConfig{Targets: []netip.AddrPort{who4, who6}, Flows: 10, Rate: 500, Protocol: load.Identify{}})
+		s.until(commandTimeout, "new flows are served", func() bool { r := later.Report(); return r.Answered > 100 })
+		now := s.owner().Epoch
+		if r := flows.Stop(grace); r.Exact() != nil || r.Astray(old) != 0 {
+			t.Errorf("reload %d: flows of epoch %d: %v, %d astray\n%v", n, old, r.Exact(), r.Astray(old), r)
+		}
+		if r := later.Stop(grace); r.Exact() != nil || r.Astray(now) != 0 {
+			t.Errorf("reload %d: flows of epoch %d: %v, %d astray\n%v", n, now, r.Exact(), r.Astray(now), r)
+		}
+		s.pool()
+	}
+	s.until(commandTimeout, "the old generations are gone", func() bool { return len(s.status().Generations) == 1 })
+	if r := queries.Stop(grace); r.Exact() != nil || len(r.Epochs()) < reloads {
+		t.Errorf("DNS: %v\n%v", r.Exact(), r)
+	} else {
+		t.Logf("DNS: %v", r)
+	}
+	if l := s.status().Ledger; l.InHand != 0 || l.RingTaken != l.RingServed || l.Forwarded == 0 || len(l.RingDropped) > 0 {
+		t.Errorf("the ledger does not add up: %+v", l)
+	}
+}
