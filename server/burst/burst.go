@@ -62,6 +62,10 @@ type Packet struct {
 	Hash    uint64   // of the flow, under the secret of the flow tables; 0: not known
 	ECN     uint8    // ECN bits of the IP header (RFC 3168)
 
+	// Segment is not 0 if Reply is several answers in a row, each of so many octets
+	// but for a last one that may be shorter. Only answers of a proxy are.
+	Segment uint16
+
 	Empty bool // the answer is an empty datagram. Valid iff Reply is empty
 
 	// Drop is why the service gave no answer and never will. A service that sets
@@ -70,6 +74,23 @@ type Packet struct {
 
 	// Class is the kind of the answer. It is ClassPlain when the service gets it.
 	Class counters.Class
+}
+
+// Answers returns how many datagrams Reply is.
+func (p *Packet) Answers() int {
+	if p.Segment == 0 {
+		return 1
+	}
+	return (len(p.Reply) + int(p.Segment) - 1) / int(p.Segment)
+}
+
+// Cut returns the first datagram of rest, which is what is left of Reply, and what
+// is left then.
+func (p *Packet) Cut(rest []byte) (one, left []byte) {
+	if n := int(p.Segment); n != 0 && n < len(rest) {
+		return rest[:n], rest[n:]
+	}
+	return rest, nil
 }
 
 // Burst is a batch of datagrams of one listener.

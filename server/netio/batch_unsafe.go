@@ -31,6 +31,7 @@ type Batch struct {
 	txIndex [burst.Max]uint8 // packet behind each of txIov
 	txFirst [burst.Max]uint8 // the first of txIov of each message to send
 	one     mmsghdr          // a message that is sent alone
+	oneIov  unix.Iovec       // of a part of a packet in it
 }
 
 // NewBatch returns the buffers of one lane. Of their 8 MiB only the pages that

@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -54,6 +55,8 @@ func dialUDP(server, source netip.AddrPort, transparent bool) (int, error) {
 	if err != nil {
 		return fail("MTU_DISCOVER", err)
 	}
+	// What comes in a row arrives as one where the kernel knows how (Linux 5.0).
+	_ = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 	if transparent {
 		option, level := unix.IP_TRANSPARENT, unix.IPPROTO_IP
 		if family == unix.AF_INET6 {
@@ -81,6 +84,22 @@ func dialUDP(server, source netip.AddrPort, transparent bool) (int, error) {
 
 // Close closes a socket of DialUDP. An error has no remedy.
 func Close(fd int) { _ = unix.Close(fd) }
+
+// groupSpace is the octets that the control message with the length of the datagrams
+// of a group takes: an int.
+const groupSpace = (unix.SizeofCmsghdr + 4 + 7) &^ 7
+
+// groupSegment returns what this control message says of a message of size octets: the
+// length of its datagrams, 0 if it is one.
+func groupSegment(control []byte, size int) uint16 {
+	if len(control) < unix.SizeofCmsghdr+4 || binary.NativeEndian.Uint32(control[8:]) != unix.SOL_UDP || binary.NativeEndian.Uint32(control[12:]) != unix.UDP_GRO {
+		return 0
+	}
+	if n := binary.NativeEndian.Uint32(control[unix.SizeofCmsghdr:]); n > 0 && int(n) < size {
+		return uint16(n)
+	}
+	return 0
+}
 
 // maxHeaders leaves room for the headers of IPv6 in what is segmented.
 const maxHeaders = 64

@@ -18,6 +18,7 @@ type Peers struct {
 	rx, tx   [burst.Max]mmsghdr
 	rxIov    [burst.Max]unix.Iovec
 	txIov    [burst.Max]unix.Iovec
+	rxCtl    [burst.Max][groupSpace]byte
 	control  [segmentSpace]byte
 	segments int // largest segment that the kernel has not refused; 0: it cuts nothing
 }
@@ -35,7 +36,8 @@ func NewPeers() (*Peers, error) {
 	}
 	for i := range burst.Max {
 		p.rxIov[i] = unix.Iovec{Base: &mem[i*stride], Len: 1 << 16}
-		p.rx[i].hdr = unix.Msghdr{Iov: &p.rxIov[i], Iovlen: 1}
+		p.rx[i].hdr = unix.Msghdr{Iov: &p.rxIov[i], Iovlen: 1, Control: &p.rxCtl[i][0]}
+		p.rx[i].hdr.SetControllen(groupSpace)
 	}
 	return p, nil
 }
@@ -44,8 +46,10 @@ func NewPeers() (*Peers, error) {
 func (p *Peers) Close() error { return unix.Munmap(p.mem) }
 
 // Recv appends what fd has received to out, as answers, as far as there is room,
-// and returns how many datagrams that were. Fewer than there was room for mean
-// that the socket was found empty. Its errors are those of recvmmsg(2): EAGAIN
+// and returns how many packets that were. Fewer than there was room for mean
+// that the socket was found empty. Datagrams of one length that came in a row may be
+// one packet (UDP_GRO): the way through the kernel, most of what one costs, is gone
+// once. Its errors are those of recvmmsg(2): EAGAIN
 // where there was nothing, and what an ICMP message has said about an earlier
 // datagram.
 func (p *Peers) Recv(fd int, out *burst.Burst) (int, error) {
@@ -59,6 +63,9 @@ func (p *Peers) Recv(fd int, out *burst.Burst) (int, error) {
 		q.Reply = p.mem[i*stride : i*stride+int(p.rx[i].len)]
 		q.Empty = len(q.Reply) == 0
 		q.Drop, q.Class = counters.NotDropped, counters.ClassPlain
+		h := &p.rx[i].hdr
+		q.Segment = groupSegment(p.rxCtl[i][:h.Controllen], len(q.Reply))
+		h.SetControllen(groupSpace)
 	}
 	out.N += int(n)
 	return int(n), nil

@@ -15,7 +15,7 @@ import (
 type Sent struct {
 	Packets uint64
 	Bytes   uint64
-	Failed  uint64 // their packets have Drop set to counters.DropSend
+	Failed  uint64 // the packets that have them have Drop set to counters.DropSend
 }
 
 // Answers in a row that go to one client and have one length, but for a shorter
@@ -62,16 +62,22 @@ var cutsMessages = sync.OnceValue(func() bool {
 
 // group is the message that is being filled.
 type group struct {
-	first *burst.Packet // nil: no other answer may join
-	size  int           // octets of each segment but the last
-	count int
-	bytes int
+	first   *burst.Packet // nil: no other answer may join
+	size    int           // octets of each segment but the last
+	parts   int           // packets
+	answers int
+	bytes   int
 }
 
 // joins reports whether p may go along with the answers of g.
 func (u *UDP) joins(g *group, p *burst.Packet) bool {
-	return g.first != nil && len(p.Reply) <= g.size && len(p.Reply) > 0 && g.bytes+len(p.Reply) <= maxGroupBytes &&
-		p.Remote == g.first.Remote && (!u.Wildcard || p.Local == g.first.Local && p.IfIndex == g.first.IfIndex)
+	if g.first == nil || len(p.Reply) == 0 || g.bytes+len(p.Reply) > maxGroupBytes || g.answers+p.Answers() > maxGroup {
+		return false
+	}
+	if p.Segment != 0 && int(p.Segment) != g.size || p.Segment == 0 && len(p.Reply) > g.size {
+		return false
+	}
+	return p.Remote == g.first.Remote && (!u.Wildcard || p.Local == g.first.Local && p.IfIndex == g.first.IfIndex)
 }
 
 // Send sends the answers of out through u. It never blocks: what the kernel
@@ -87,20 +93,25 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 		b.txIndex[parts] = uint8(i)
 		b.txIov[parts] = iovec(p.Reply)
 		if u.joins(&g, p) {
-			if g.count == 1 {
+			if g.answers == 1 {
 				b.segment(messages-1, g.size)
 			}
-			g.count++
+			g.parts++
+			g.answers += p.Answers()
 			g.bytes += len(p.Reply)
-			b.tx[messages-1].hdr.SetIovlen(g.count)
-			if len(p.Reply) < g.size || g.count == maxGroup {
+			b.tx[messages-1].hdr.SetIovlen(g.parts)
+			if len(p.Reply)%g.size != 0 { // nothing may follow a shorter one
 				g.first = nil
 			}
 		} else {
 			b.message(u, messages, parts, p)
 			messages++
-			g = group{size: len(p.Reply), count: 1, bytes: len(p.Reply)}
-			if g.size > 0 && g.size <= maxSegment && u.segments.Load() {
+			g = group{size: len(p.Reply), parts: 1, answers: p.Answers(), bytes: len(p.Reply)}
+			if p.Segment != 0 {
+				g.size = int(p.Segment)
+				b.segment(messages-1, g.size)
+			}
+			if g.size > 0 && g.size <= maxSegment && len(p.Reply)%g.size == 0 && u.segments.Load() {
 				g.first = p
 			}
 		}
@@ -112,7 +123,7 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0: // about the first message only: go on with the next
-			if b.tx[at].hdr.Iovlen > 1 {
+			if b.tx[at].hdr.Iovlen > 1 || out.Packets[b.txIndex[b.txFirst[at]]].Segment != 0 {
 				b.sendSingly(u, out, at, errno, &s)
 			} else {
 				b.fail(out, int(b.txFirst[at]), &s)
@@ -124,8 +135,8 @@ func (b *Batch) Send(u *UDP, out *burst.Burst) Sent {
 				parts := b.txIov[first : first+int(b.tx[at].hdr.Iovlen)]
 				for i := range parts {
 					s.Bytes += parts[i].Len
+					s.Packets += uint64(out.Packets[b.txIndex[first+i]].Answers())
 				}
-				s.Packets += uint64(len(parts))
 			}
 		}
 	}
@@ -158,9 +169,12 @@ func (b *Batch) segment(m, size int) {
 // sendSingly sends the answers of message m, which the kernel has not taken for
 // errno, each by itself.
 func (b *Batch) sendSingly(u *UDP, out *burst.Burst, m int, errno unix.Errno, s *Sent) {
+	first, n := int(b.txFirst[m]), int(b.tx[m].hdr.Iovlen)
 	switch errno {
 	case unix.EIO, unix.EINVAL, unix.EMSGSIZE, unix.EOPNOTSUPP:
-		u.segments.Store(false) // not on this device, or not with this MTU: do not ask again
+		if out.Packets[b.txIndex[first]].Segment <= maxSegment {
+			u.segments.Store(false) // not on this device, or not with this MTU: do not ask again
+		}
 	}
 	h := &b.one.hdr
 	*h = b.tx[m].hdr
@@ -168,20 +182,29 @@ func (b *Batch) sendSingly(u *UDP, out *burst.Burst, m int, errno unix.Errno, s 
 	if h.Controllen == 0 {
 		h.Control = nil
 	}
-	first, n := int(b.txFirst[m]), int(h.Iovlen)
 	h.SetIovlen(1)
+	h.Iov = &b.oneIov
 	for i := first; i < first+n; i++ {
-		h.Iov = &b.txIov[i]
-		errno := unix.EINTR
-		for errno == unix.EINTR {
-			_, errno = sendMessages(u, &b.one, 1)
+		p := &out.Packets[b.txIndex[i]]
+		failed := s.Failed
+		for rest := p.Reply; len(rest) > 0; {
+			var one []byte
+			one, rest = p.Cut(rest)
+			b.oneIov = iovec(one)
+			errno := unix.EINTR
+			for errno == unix.EINTR {
+				_, errno = sendMessages(u, &b.one, 1)
+			}
+			if errno != 0 {
+				s.Failed++
+				continue
+			}
+			s.Packets++
+			s.Bytes += uint64(len(one))
 		}
-		if errno != 0 {
-			b.fail(out, i, s)
-			continue
+		if s.Failed != failed {
+			p.Reply, p.Drop = p.Reply[:0], counters.DropSend
 		}
-		s.Packets++
-		s.Bytes += b.txIov[i].Len
 	}
 }
 

@@ -48,10 +48,21 @@ func (t *Tap) Sent(b *burst.Burst, now int64) {
 	for i := range b.N {
 		p := &b.Packets[i]
 		if p.Drop == counters.NotDropped && (len(p.Reply) > 0 || p.Empty) {
-			t.Datagram(&p.Local, &p.Remote, nil, p.Reply, now, true)
+			t.Answers(&p.Local, &p.Remote, p, now, true)
 		}
 	}
 	t.out.Publish()
+}
+
+// Answers copies the datagrams that the Reply of p is. Flush lets the watcher see
+// them.
+func (t *Tap) Answers(src, dst *burst.Endpoint, p *burst.Packet, now int64, sent bool) {
+	one, rest := p.Cut(p.Reply)
+	t.Datagram(src, dst, nil, one, now, sent)
+	for len(rest) > 0 {
+		one, rest = p.Cut(rest)
+		t.Datagram(src, dst, nil, one, now, sent)
+	}
 }
 
 // Datagram copies one datagram, whose payload is head, which may be empty, and then

@@ -209,19 +209,21 @@ type proxyClient struct {
 	icmp *netio.ICMP
 }
 
-func (c proxyClient) Answer(socket uint32, out *burst.Burst) {
+func (c proxyClient) Answer(socket uint32, out *burst.Burst) (unsent uint64) {
 	l := c.lane
 	u := l.worker.socket(socket)
 	if u == nil {
 		for i := range out.N {
 			out.Packets[i].Drop = counters.DropNoSocket
+			unsent += uint64(out.Packets[i].Answers())
 		}
-		return
+		return unsent
 	}
 	sent := l.batch.Send(u, out)
 	l.traceSent(out)
 	l.block.Add(counters.Sent, sent.Packets)
 	l.block.Add(counters.TxBytes, sent.Bytes)
+	return sent.Failed
 }
 
 func (c proxyClient) Refuse(local, remote *burst.Endpoint) { c.icmp.Unreachable(local, remote) }

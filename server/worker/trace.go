@@ -130,7 +130,7 @@ func (l *lane) traceAnswers(fd int, b *burst.Burst, from int) {
 	}
 	now := mono.Now()
 	for i := from; i < b.N; i++ {
-		t.Datagram(&remote, &local, nil, b.Packets[i].Reply, now, false)
+		t.Answers(&remote, &local, &b.Packets[i], now, false)
 	}
 	t.Flush()
 }

@@ -48,14 +48,14 @@ func (l *Lane) Serve() bool {
 	}
 	now := mono.Millis()
 	if l.ready != none {
-		l.answers(now)
+		l.passAnswers(now)
 		busy = true
 	}
 	return l.expire(now) || busy
 }
 
-// answers passes one burst of answers on.
-func (l *Lane) answers(now uint32) {
+// passAnswers passes one burst of answers on.
+func (l *Lane) passAnswers(now uint32) {
 	out := &l.out
 	out.N = 0
 	socket := uint32(0)
@@ -88,8 +88,9 @@ func (l *Lane) answers(now uint32) {
 			socket = c.socket
 			l.take(at, out, first, now)
 		default:
-			l.Block.Add(counters.ProxyIn, uint64(n))
-			l.Block.Add(counters.ProxyLate, uint64(n))
+			late := uint64(answers(out.Packets[first:out.N]))
+			l.Block.Add(counters.ProxyIn, late)
+			l.Block.Add(counters.ProxyLate, late)
 			out.N = first
 		}
 	}
@@ -100,13 +101,14 @@ func (l *Lane) answers(now uint32) {
 func (l *Lane) take(at int32, out *burst.Burst, first int, now uint32) {
 	c := l.slab.at(at)
 	o := l.Listeners[c.listener]
-	n := uint32(out.N - first)
+	packets := out.Packets[first:out.N]
+	n := uint32(answers(packets))
 	if o.Responses > 0 {
 		// What came behind the last answer is for nobody, and came late.
 		left := uint64(c.requests)*uint64(o.Responses) - uint64(c.answers)
 		if late := uint64(n) - min(uint64(n), left); late > 0 {
 			n -= uint32(late)
-			out.N -= int(late)
+			out.N = first + keep(packets, int(n))
 			l.Block.Add(counters.ProxyIn, late)
 			l.Block.Add(counters.ProxyLate, late)
 		}
@@ -144,15 +146,33 @@ func (l *Lane) flush(socket uint32) {
 	if l.out.N == 0 {
 		return
 	}
-	l.Client.Answer(socket, &l.out)
-	l.Block.Add(counters.ProxyIn, uint64(l.out.N))
-	unsent := uint64(0)
-	for i := range l.out.N {
-		if l.out.Packets[i].Drop != counters.NotDropped {
-			unsent++
-		}
-	}
+	n := answers(l.out.Packets[:l.out.N])
+	unsent := l.Client.Answer(socket, &l.out)
+	l.Block.Add(counters.ProxyIn, uint64(n))
 	l.Block.Add(counters.ProxyUnsent, unsent)
+}
+
+// keep cuts packets to n datagrams, and returns how many packets those are.
+func keep(packets []burst.Packet, n int) int {
+	for i := range packets {
+		p := &packets[i]
+		if n == 0 {
+			return i
+		}
+		if p.Answers() > n {
+			p.Reply = p.Reply[:n*int(p.Segment)]
+		}
+		n -= p.Answers()
+	}
+	return len(packets)
+}
+
+// answers returns how many datagrams packets are.
+func answers(packets []burst.Packet) (n int) {
+	for i := range packets {
+		n += packets[i].Answers()
+	}
+	return n
 }
 
 // expireMax bounds the flows that are looked at in one go.

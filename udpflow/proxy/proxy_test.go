@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -81,6 +82,43 @@ func TestBurstKeepsOrderAndSizes(t *testing.T) {
 		if got := r.got(c); got != text {
 			t.Fatalf("an answer has %d octets, want %d", len(got), len(text))
 		}
+	}
+}
+
+// Answers that the kernel gives as one packet count as what they are, and reach the
+// client as they were sent; so do those that come too late.
+func TestAnswersInOnePacket(t *testing.T) {
+	o := options()
+	o.Responses = 10
+	r := newRig(t, o, 1, 1)
+	raw, err := r.servers[0].SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 4) }), err); err != nil {
+		t.Skip("SKIPPED: the kernel cuts nothing (UDP_SEGMENT, Linux 4.18): ", err)
+	}
+	c := r.client()
+	r.send(c, "ask")
+	_, port := r.arrived(0)
+	r.answer(0, port, "0000111122223333444")
+	for _, want := range []string{"0000", "1111", "2222", "3333", "444"} {
+		r.want("the client has", r.got(c), want)
+	}
+	r.want("flows", r.flows(), 1)
+	r.answer(0, port, "55556666777788889999one more") // of which two are too many
+	for _, want := range []string{"5555", "6666", "7777", "8888", "9999"} {
+		r.want("the client has", r.got(c), want)
+	}
+	r.want("flows", r.flows(), 0)
+	r.want("in", r.count(counters.ProxyIn), uint64(12))
+	r.want("late", r.count(counters.ProxyLate), uint64(2))
+	r.want("sent", r.count(counters.Sent), uint64(10))
+	r.answer(0, port, "00001111")
+	r.until("late ones have come", func() bool { return r.count(counters.ProxyIn) == 14 })
+	r.want("late", r.count(counters.ProxyLate), uint64(4))
+	if text, ok := peek(t, c); ok {
+		t.Errorf("the client has %q, which was late", text)
 	}
 }
 

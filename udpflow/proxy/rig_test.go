@@ -177,9 +177,10 @@ func (l *rigLane) Send(fd int, b *burst.Burst, which []uint8, header []byte) (in
 
 func (l *rigLane) Recv(fd int, out *burst.Burst) (int, error) { return l.peers.Recv(fd, out) }
 
-func (l *rigLane) Answer(socket uint32, out *burst.Burst) {
+func (l *rigLane) Answer(socket uint32, out *burst.Burst) uint64 {
 	sent := l.batch.Send(l.rig.lanes[socket].udp, out)
 	l.block.Add(counters.Sent, sent.Packets)
+	return sent.Failed
 }
 
 func (l *rigLane) Refuse(_, remote *burst.Endpoint) { l.rig.refused = append(l.rig.refused, *remote) }

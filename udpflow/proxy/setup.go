@@ -59,9 +59,9 @@ type Net interface {
 
 // Client is the clients' side of a lane.
 type Client interface {
-	// Answer sends the answers in out through a listener's socket. It sets Drop
-	// in those that the kernel did not take.
-	Answer(socket uint32, out *burst.Burst)
+	// Answer sends the answers in out through a listener's socket, and returns how
+	// many the kernel did not take.
+	Answer(socket uint32, out *burst.Burst) (unsent uint64)
 
 	// Refuse tells a client by ICMP that nobody serves local.
 	Refuse(local, remote *burst.Endpoint)
