@@ -83,6 +83,21 @@ func TestWorkersKilled(t *testing.T) {
 	}
 }
 
+// A worker that stands still is found out, though nobody sees from outside what waits in
+// its queues, and is replaced.
+func TestWorkerStopped(t *testing.T) {
+	s := start(t, 2, "")
+	victim := s.owner().Workers[1].PID
+	if err := syscall.Kill(victim, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Now()
+	s.until(commandTimeout, "the worker is replaced", func() bool { return s.whole(victim) })
+	t.Logf("back after %v", time.Since(stopped).Round(time.Millisecond))
+	s.healthy("after its replacement")
+	s.pool()
+}
+
 // A supervisor that is killed is not missed, and the next one has the workers and the
 // primary.
 func TestSupervisorKilled(t *testing.T) {
@@ -105,6 +120,23 @@ func TestSupervisorKilled(t *testing.T) {
 		t.Errorf("%v\n%v", r.Exact(), r)
 	}
 	s.pool()
+}
+
+// The primary outlives a stop, and the next start uses it again.
+func TestStopAndStart(t *testing.T) {
+	s := start(t, 2, "")
+	was := s.pool()
+	s.ctl("stop")
+	s.until(commandTimeout, "nobody is left", func() bool { return len(s.pool().Secondaries) == 0 })
+	if now := s.pool(); now.PID != was.PID || now.Pool.Free+now.Pool.Rx != now.Pool.Size {
+		t.Errorf("after the stop: pid %d, not %d, and %+v", now.PID, was.PID, now.Pool)
+	}
+	s.serve()
+	s.until(startTimeout, "it serves again", func() bool { return s.whole() })
+	s.healthy("after the start")
+	if now := s.pool(); now.PID != was.PID {
+		t.Errorf("the primary is %d, and was %d", now.PID, was.PID)
+	}
 }
 
 // A primary that is killed is not missed by those who serve. A reload is refused, and

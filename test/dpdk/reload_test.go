@@ -1,6 +1,7 @@
 package dpdk
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -35,8 +36,19 @@ func TestReloads(t *testing.T) {
 	for n := range reloads {
 		old := s.owner().Epoch
 		flows := generate(t, load.UDPConfig{Targets: []netip.AddrPort{who4, who6}, Flows: 20, Rate: 1000, Protocol: load.Identify{}})
+		large := []*largeFlow{dialLarge(t, who4), dialLarge(t, who6)}
 		s.until(commandTimeout, "each flow has begun", func() bool { r := flows.Report(); return r.Answered > 200 })
+		for range 3 {
+			for _, f := range large {
+				f.ask(old)
+			}
+		}
 		s.ctl("reload", "--wait", "commit")
+		for range 3 {
+			for _, f := range large {
+				f.ask(old)
+			}
+		}
 		s.until(commandTimeout, "flows go on after the commit", func() bool { r := flows.Report(); return r.Answered > 800 })
 		later := generate(t, load.UDPConfig{Targets: []netip.AddrPort{who4, who6}, Flows: 10, Rate: 500, Protocol: load.Identify{}})
 		s.until(commandTimeout, "new flows are served", func() bool { r := later.Report(); return r.Answered > 100 })
@@ -57,5 +69,39 @@ func TestReloads(t *testing.T) {
 	}
 	if l := s.status().Ledger; l.InHand != 0 || l.RingTaken != l.RingServed || l.Forwarded == 0 || len(l.RingDropped) > 0 {
 		t.Errorf("the ledger does not add up: %+v", l)
+	}
+}
+
+// largeFlow is a flow whose datagrams come in fragments.
+type largeFlow struct {
+	t *testing.T
+	c net.Conn
+}
+
+func dialLarge(t *testing.T, at netip.AddrPort) *largeFlow {
+	t.Helper()
+	c, err := net.Dial("udp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &largeFlow{t, c}
+}
+
+// ask asks by 4,000 octets, and wants the answer of a generation.
+func (f *largeFlow) ask(epoch uint32) {
+	f.t.Helper()
+	if _, err := f.c.Write(make([]byte, 4000)); err != nil {
+		f.t.Fatal(err)
+	}
+	_ = f.c.SetReadDeadline(time.Now().Add(grace))
+	b := make([]byte, 1500)
+	n, err := f.c.Read(b)
+	if err != nil {
+		f.t.Errorf("a datagram in fragments to %v: %v", f.c.RemoteAddr(), err)
+		return
+	}
+	if tag, err := load.ParseTag(b[:n]); err != nil || tag.Epoch != epoch {
+		f.t.Errorf("a datagram in fragments to %v: answered by %+v, %v, and not by epoch %d", f.c.RemoteAddr(), tag, err, epoch)
 	}
 }

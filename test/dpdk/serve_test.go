@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -70,6 +71,45 @@ func TestServes(t *testing.T) {
 	}
 	s.pool()
 	idle(t, s)
+}
+
+// A worker that never sleeps serves, and lets go of the wire, all the same; and a reload
+// may have it sleep from then on.
+func TestBusy(t *testing.T) {
+	s := start(t, 1, "")
+	s.config = strings.Replace(s.config, "  mbufs:", "  poll: busy\n  mbufs:", 1)
+	for _, poll := range []string{"poll: busy", "poll: adaptive"} {
+		s.write("dnsapp.yaml", strings.Replace(s.config, "poll: busy", poll, 1))
+		s.ctl("reload")
+		s.healthy(poll)
+		s.pool()
+	}
+}
+
+// A reload may change the addresses, and may not change what the primary has made.
+func TestDevicesChange(t *testing.T) {
+	s := start(t, 2, "")
+	if out, err := exec.Command("ip", "addr", "add", "198.51.100.9/24", "dev", s.tap).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	at := netip.MustParseAddrPort("198.51.100.1:5400")
+	s.write("dnsapp.yaml", strings.Replace(s.config, `"192.0.2.1/24",`, `"192.0.2.1/24", "198.51.100.1/24",`, 1)+
+		"  - {name: more, address: [\"198.51.100.1:5400\"], service: identify}\n")
+	s.ctl("reload")
+	if _, err := ask(at, 5*time.Second); err != nil {
+		t.Errorf("the new address: %v", err)
+	}
+	s.write("dnsapp.yaml", strings.Replace(s.config, "queues: 2", "queues: 3", 1))
+	if _, errs, code := s.tryCtl("reload"); code != 3 || !strings.Contains(string(errs), "dpdk.devices[wan].queues") {
+		t.Errorf("a reload with another number of queues: code %d, %s", code, errs)
+	}
+	s.healthy("after the refusal")
+	s.write("dnsapp.yaml", s.config)
+	s.ctl("reload")
+	if _, err := ask(at, 200*time.Millisecond); err == nil {
+		t.Error("an address that was removed answers")
+	}
+	s.healthy("after the removal")
 }
 
 // echo pings the server, with as much as fits a frame.
