@@ -13,6 +13,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/handover"
+	"github.com/dnsapp/dnsapp/server/priority"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/spawn"
@@ -201,6 +202,7 @@ func (s *Supervisor) start(g *generation, i int) (*spawn.Process, *worker.Link, 
 		Files:    append(head, files...),
 		Env:      s.env,
 		Identity: identity,
+		Nice:     priority.Hasty(s.haste.nice), // until it has read its manifest
 	})
 	if err != nil {
 		link.Close()
@@ -219,7 +221,7 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 	cfg := *g.cfg
 	cfg.Zones = nil // the catalog has them
 	m := &worker.Manifest{
-		Protocol: worker.Protocol, Epoch: g.Epoch, Slot: int(g.Slot), Index: i, Config: &cfg,
+		Protocol: worker.Protocol, Epoch: g.Epoch, Slot: int(g.Slot), Index: i, Config: &cfg, Nice: s.haste.nice,
 		Directory: add(s.dirRegion.Fd()), Counters: add(s.countersRegion.Fd()),
 	}
 	for _, o := range s.gens {
@@ -471,6 +473,7 @@ func (s *Supervisor) fold(g *generation) {
 	s.counters.Fold(slot, g.Epoch, g.lanes())
 	s.dir.SetWindow(slot, 0)
 	s.dir.SetState(slot, directory.Free)
+	s.sockets.countUnread(g.uses)
 	s.sockets.release(g.uses)
 	s.gens[slot] = nil
 	s.discard(g)

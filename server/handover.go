@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,9 +59,20 @@ func (s *Supervisor) sendWindow(o *generation, p *process, next *generation) {
 		Slot: int(next.Slot), Epoch: next.Epoch, Wakes: next.wakes,
 		From: next.rings[int(o.Slot)].region.Fd(), Table: next.region.Fd(), To: o.rings[int(next.Slot)].region.Fd(),
 	})
-	if err != nil {
-		s.log.Error("opening the window of a worker", "epoch", o.Epoch, "worker", p.index, "error", err)
+	s.delivered("opening the window of a worker", o, p, err)
+}
+
+// delivered logs why a worker was not told something. Where its process has just ended
+// that is no news: workerExited says how it did, and the next one is told everything.
+func (s *Supervisor) delivered(what string, g *generation, p *process, err error) {
+	if err == nil {
+		return
 	}
+	level := slog.LevelError
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, what, "epoch", g.Epoch, "worker", p.index, "error", err)
 }
 
 // sayAgain has a worker that has lost a message know all the same.
@@ -72,9 +84,7 @@ func (s *Supervisor) sayAgain(g *generation, p *process) {
 // tellAll tells a worker all that it was told since its start and still has to know.
 func (s *Supervisor) tellAll(g *generation, p *process) {
 	send := func(m worker.Message) {
-		if err := p.link.Send(m); err != nil {
-			s.log.Error("telling a worker again", "epoch", g.Epoch, "worker", p.index, "op", m.Op, "error", err)
-		}
+		s.delivered("telling a worker again", g, p, p.link.Send(m))
 	}
 	for _, o := range s.gens {
 		switch {
@@ -136,127 +146,19 @@ func (s *Supervisor) setHanded(f reload.SetHanded) {
 	s.wakeAll()
 }
 
-// How often a watcher looks. Within a park every microsecond is one in which
-// nobody reads.
-const (
-	parkInterval  = 50 * time.Microsecond
-	askInterval   = 200 * time.Microsecond
-	drainInterval = time.Millisecond
-)
-
-// How long the loop itself waits for signs of lanes, and does nothing else, before a
-// watcher does: lanes give them within a burst, unless they wait for a processor, or
-// stand still.
-const (
-	parkPatience = 10 * time.Millisecond
-	askPatience  = 2 * time.Millisecond
-)
-
-// attendLanes calls look whenever a lane has given a sign, until it returns an event, for
-// as long as patience at most; then it returns nil. Whoever gives the sign wakes the
-// loop: no timer, and no other goroutine, has to run before.
-func (s *Supervisor) attendLanes(patience time.Duration, look func() reload.Event) reload.Event {
-	for began := time.Now(); ; {
-		signs := s.dir.Signs()
-		if e := look(); e != nil {
-			return e
-		}
-		left := patience - time.Since(began)
-		if left <= 0 {
-			return nil
-		}
-		s.dir.AwaitSign(signs, left)
-	}
-}
-
-// watch calls look, for as long as patience when a lane has given a sign, then beside the
-// loop every interval, until it returns an event, which is fed. A watch whose answer is late is ignored by the machine; it ends
-// when the supervisor does.
-func (s *Supervisor) watch(order uint32, patience, interval time.Duration, look func() reload.Event) {
-	if e := s.attendLanes(patience, look); e != nil {
-		s.feed(e)
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.watches[order] = cancel
-	s.jobs.Add(1) // what it looks at is unmapped when no job is left
-	go func() {
-		e := s.lookUntil(ctx, interval, look)
-		s.jobs.Done() // before it waits for the loop, whose end waits for jobs
-		if e != nil {
-			s.post(func() {
-				delete(s.watches, order)
-				cancel()
-				s.feed(e)
-			})
-		}
-	}()
-}
-
-// lookUntil calls look every interval until it returns an event, ctx ends, or the
-// supervisor does: then it returns nil.
-func (s *Supervisor) lookUntil(ctx context.Context, interval time.Duration, look func() reload.Event) reload.Event {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.done:
-			return nil
-		case <-tick.C:
-		}
-		if e := look(); e != nil {
-			return e
-		}
-	}
-}
-
-// poll is watch with its looks in the loop, for what the loop may take away
-// meanwhile. look says, too, that there is nothing more to look at.
-func (s *Supervisor) poll(order uint32, interval time.Duration, look func() (e reload.Event, over bool)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.watches[order] = cancel
-	once := func() {
-		if ctx.Err() != nil {
-			return
-		}
-		e, over := look()
-		if e != nil {
-			s.feed(e)
-		}
-		if e != nil || over {
-			delete(s.watches, order)
-			cancel()
-		}
-	}
-	once()
-	go func() {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.done:
-				return
-			case <-tick.C:
-				s.post(once)
-			}
-		}
-	}()
-}
-
 // asked is a lane that owes an answer.
 type asked struct {
 	slot, lane, worker int
 	pid                int
 	ask                uint64
-	cpu                time.Duration // of its process when it was asked
+	cpu                time.Duration // of its process soon after it was asked
 }
 
 // askLanes carries out Ask.
 func (s *Supervisor) askLanes(f reload.Ask) {
+	if s.state.Phase == reload.PhaseAsking {
+		s.hasten(hasteHandover)
+	}
 	var open []asked
 	for slot, set := range f.Workers {
 		g := s.gens[slot]
@@ -268,17 +170,16 @@ func (s *Supervisor) askLanes(f reload.Ask) {
 			if p.proc == nil {
 				continue
 			}
-			cpu := cpuTime(p.proc.PID)
 			for l := range g.cfg.Lanes {
 				lane := i*g.cfg.Lanes + l
-				open = append(open, asked{slot: slot, lane: lane, worker: i, pid: p.proc.PID, cpu: cpu, ask: s.dir.Ask(slot, lane)})
+				open = append(open, asked{slot: slot, lane: lane, worker: i, pid: p.proc.PID, ask: s.dir.Ask(slot, lane)})
 			}
 		}
 	}
 	s.wakeAll()
 	heartbeat := s.heartbeat()
-	began := time.Now()
-	s.watch(f.Order, askPatience, askInterval, func() reload.Event {
+	var began time.Time // when CPU time was taken down; zero: not yet
+	look := func() reload.Event {
 		rest := open[:0]
 		for _, a := range open {
 			v := s.dir.Worker(a.slot, a.worker)
@@ -290,7 +191,7 @@ func (s *Supervisor) askLanes(f reload.Ask) {
 		if len(open) == 0 {
 			return reload.LanesAnswered{Order: f.Order}
 		}
-		if time.Since(began) < heartbeat {
+		if began.IsZero() || time.Since(began) < heartbeat {
 			return nil
 		}
 		var silent reload.Workers
@@ -303,7 +204,20 @@ func (s *Supervisor) askLanes(f reload.Ask) {
 			return nil
 		}
 		return reload.Unanswered{Order: f.Order, Silent: silent}
-	})
+	}
+	if e := s.attendLanes(askPatience, look); e != nil {
+		s.feed(e)
+		return
+	}
+	for i, a := range open { // only now: nearly always everybody has answered
+		if i > 0 && open[i-1].pid == a.pid {
+			open[i].cpu = open[i-1].cpu
+		} else {
+			open[i].cpu = cpuTime(a.pid)
+		}
+	}
+	began = time.Now()
+	s.watch(f.Order, askInterval, look)
 }
 
 func (s *Supervisor) heartbeat() time.Duration { return s.cfg.Reload.HeartbeatTimeout }
@@ -350,7 +264,11 @@ func (s *Supervisor) park(order uint32) {
 		}
 		return nil
 	}
-	s.watch(order, parkPatience, parkInterval, look)
+	if e := s.attendLanes(parkPatience, look); e != nil {
+		s.feed(e)
+		return
+	}
+	s.watch(order, parkInterval, look)
 }
 
 // flip carries out Flip.
@@ -418,13 +336,9 @@ func (s *Supervisor) askDrain(f reload.AskDrain) {
 // only in a stop, to take no new work as well: nobody takes the wire over.
 func (s *Supervisor) sendDrain(g *generation, p *process) {
 	if g.Generation == s.state.Active {
-		if err := p.link.Send(worker.Message{Op: worker.OpStop}); err != nil {
-			s.log.Error("stopping a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
-		}
+		s.delivered("stopping a worker", g, p, p.link.Send(worker.Message{Op: worker.OpStop}))
 	}
-	if err := p.link.Send(worker.Message{Op: worker.OpDrain}); err != nil {
-		s.log.Error("draining a worker", "epoch", g.Epoch, "worker", p.index, "error", err)
-	}
+	s.delivered("draining a worker", g, p, p.link.Send(worker.Message{Op: worker.OpDrain}))
 }
 
 // resume carries out Resume.
@@ -435,12 +349,9 @@ func (s *Supervisor) resume(name reload.Generation) {
 	}
 	g.drainOrder = 0
 	s.dir.SetDeadline(int(g.Slot), 0)
-	for i, p := range g.workers {
-		if p.link == nil {
-			continue
-		}
-		if err := p.link.Send(worker.Message{Op: worker.OpResume}); err != nil {
-			s.log.Error("resuming a worker", "epoch", g.Epoch, "worker", i, "error", err)
+	for _, p := range g.workers {
+		if p.link != nil {
+			s.delivered("resuming a worker", g, p, p.link.Send(worker.Message{Op: worker.OpResume}))
 		}
 	}
 }

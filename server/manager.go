@@ -64,6 +64,7 @@ const (
 func (s *Supervisor) notify(st reload.Status) {
 	switch st {
 	case reload.NotifyReady:
+		s.calm()
 		s.busy(false)
 		s.manager.ready(s.statusText())
 		if s.options.Ready != nil {

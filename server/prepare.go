@@ -35,6 +35,7 @@ func (s *Supervisor) prepare(f reload.Prepare) {
 	s.preparing[f.Order] = p
 	boot := s.state.Active == (reload.Generation{})
 	old, workers := s.cfg, len(s.livingWorkers()) > 0
+	s.hasten(hastePreparing)
 	p.turn = s.takeZoneTurn(func(t *zoneTurn) {
 		go func() {
 			w, err := s.read(ctx, old, boot, workers)
@@ -249,6 +250,7 @@ func (s *Supervisor) spawnAll(f reload.SpawnWorkers) {
 			s.log.Error("listening", "epoch", g.Epoch, "error", err)
 		}
 	}
+	s.hasten(hasteHandover)
 	for i := range g.workers {
 		s.spawnWorker(g, i)
 	}

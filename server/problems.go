@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,7 @@ import (
 
 // located is how a line of an error says where something is wrong: by an
 // absolute path and a line, perhaps after what was being done.
-var located = regexp.MustCompile(`^(?:.*?: )?(/[^:]*):(\d+): (.*)$`)
+var located = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:.*?: )?(/[^:]*):(\d+): (.*)$`) })
 
 // problemsOf takes an error of T0 apart: one problem for each thing that is
 // wrong, with its place where that is known. nil for nil.
@@ -38,7 +39,7 @@ func problemsOf(err error) []control.Problem {
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		p := control.Problem{Message: line}
-		if m := located.FindStringSubmatch(line); m != nil {
+		if m := located().FindStringSubmatch(line); m != nil {
 			if n, err := strconv.Atoi(m[2]); err == nil {
 				p = control.Problem{File: m[1], Line: n, Message: m[3]}
 			}

@@ -34,12 +34,9 @@ func (s *Supervisor) release(f reload.Release) {
 			}
 		}
 	}
-	for i, p := range g.workers {
-		if p.link == nil {
-			continue
-		}
-		if err := p.link.Send(worker.Message{Op: worker.OpRelease, Window: g.window}); err != nil {
-			s.log.Error("releasing a worker", "epoch", g.Epoch, "worker", i, "error", err)
+	for _, p := range g.workers {
+		if p.link != nil {
+			s.delivered("releasing a worker", g, p, p.link.Send(worker.Message{Op: worker.OpRelease, Window: g.window}))
 		}
 	}
 	s.wakeAll()

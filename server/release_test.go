@@ -24,7 +24,7 @@ func releasing(t *testing.T) (s *Supervisor, left *ringRegion) {
 	s.post(func() {
 		defer close(done)
 		s.watches = make(map[uint32]context.CancelFunc)
-		s.zones = zones.NewStore(nil, spawn.Identity{}, s.log)
+		s.zones = zones.NewStore(nil, spawn.Identity{}, 0, s.log)
 		var err error
 		if s.dir, err = directory.Format(shm.Heap(directory.RegionSize)); err != nil {
 			t.Error(err)

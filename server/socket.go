@@ -53,7 +53,7 @@ type sockets struct {
 	byKey      map[socketKey]*socket // the newest with that key
 	members    map[socketKey]int     // sockets of an address, by the key of lane 0
 	lowest     uint32                // no id below is free
-	kernelLost uint64                // datagrams that the kernel dropped on sockets closed since
+	kernelLost uint64                // datagrams that the kernel dropped on sockets closed since, and that nobody read
 	shortWarns map[netip.AddrPort]bool
 	steered    map[netip.AddrPort]int // groups whose first sockets get everything, and how many; 0: it is not known whether
 	changes    uint64                 // counts changes of what there is
@@ -234,6 +234,16 @@ func (ss *sockets) freeID() (uint32, error) {
 		}
 	}
 	return 0, fmt.Errorf("more than %d sockets: use fewer addresses or lanes", directory.MaxSockets)
+}
+
+// countUnread counts as lost what waits on those sockets of uses that nobody else uses.
+// Their generation has left nothing there unless its workers have died.
+func (ss *sockets) countUnread(uses []use) {
+	for _, u := range uses {
+		if !u.tcp && u.users == 1 && u.fd >= 0 {
+			ss.kernelLost += netio.Discard(u.fd)
+		}
+	}
 }
 
 // release gives up one use of each socket, and closes those that nobody uses

@@ -461,3 +461,25 @@ func TestKernelDropsNeverGoBack(t *testing.T) {
 		t.Errorf("%d drops, want %d", s.dropped, want)
 	}
 }
+
+// What waits on the sockets of a generation that is gone is counted, unless another
+// generation has them, too.
+func TestCountUnread(t *testing.T) {
+	ss := newSockets()
+	kept, own := free(t, "127.0.0.1"), free(t, "127.0.0.1")
+	next := bind(t, ss, serving(1, kept), true)
+	old := bind(t, ss, serving(2, kept, own), true)
+	readers(t, 30, kept, nil)
+	readers(t, 20, own, nil)
+	ss.countUnread(old.uses)
+	if n := ss.kernelDrops(); n != 20 {
+		t.Errorf("%d lost, 20 wait for nobody", n)
+	}
+	ss.release(old.uses)
+	if n := ss.kernelDrops(); n != 20 {
+		t.Errorf("%d lost when the sockets are gone", n)
+	}
+	if left := readers(t, 0, kept, udpOf(next.uses)); left[0] != 30 {
+		t.Errorf("%d of 30 are left on a socket that goes on", left[0])
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/handover"
 	"github.com/dnsapp/dnsapp/server/metrics"
 	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/priority"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/spawn"
@@ -106,6 +107,7 @@ type Supervisor struct {
 	tracing     *tracing        // nil: nothing is traced
 	manager     *notifier
 	patience    *time.Timer // asks the manager for more time; nil: it waits for nothing
+	haste       haste
 
 	control *control.Server
 	admin   *http.Server
@@ -147,6 +149,10 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 	}
 	s.manager = newNotifier(s.log)
 	s.stored = newStored(o.stored, s.manager, s.log)
+	var err error
+	if s.haste.nice, err = priority.Niceness(); err != nil {
+		return nil, err
+	}
 	s.background, s.endJobs = context.WithCancel(context.Background())
 	if os.Geteuid() == 0 { // else there is nothing to drop
 		uid, gid, err := config.LookupUser(cfg.User)
@@ -155,7 +161,7 @@ func New(cfg *config.Config, o Options) (*Supervisor, error) {
 		}
 		s.identity = spawn.Identity{UID: uid, GID: gid, Change: true}
 	}
-	s.zones = zones.NewStore(s.env, s.identity, s.log)
+	s.zones = zones.NewStore(s.env, s.identity, priority.Idle(s.haste.nice), s.log)
 	if err := s.makeRegions(); err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (c *checker) object(n *yaml.Node, k *key, path string) map[string]any {
 			continue
 		}
 		switch {
-		case k == root: // another file may have it: see missing
+		case k == root(): // another file may have it: see missing
 		case child.required && !meant[child.name]:
 			c.report(at(n, join(path, child.name)), fault{"is missing", "write " + child.accepts()})
 		case child.inList():

@@ -54,7 +54,7 @@ const delimiter = "::"
 // decode lays the values of a checker over the defaults.
 func decode(values map[string]any) (*document, error) {
 	v := viper.NewWithOptions(viper.KeyDelimiter(delimiter))
-	setDefaults(v, root, "")
+	setDefaults(v, root(), "")
 	if err := v.MergeConfigMap(values); err != nil {
 		return nil, fmt.Errorf("merging configuration: %w", err)
 	}

@@ -85,13 +85,13 @@ func (c *checker) fragment(file string) map[string]any {
 	if top == nil {
 		return nil
 	}
-	return c.object(top, root, "")
+	return c.object(top, root(), "")
 }
 
 // merge adds the values of an included file to those of the file that includes
 // it.
 func (c *checker) merge(values map[string]any, sub *checker, found map[string]any) {
-	for _, k := range root.keys {
+	for _, k := range root().keys {
 		v, has := found[k.name]
 		switch {
 		case k.kind == kindObjects:
@@ -172,7 +172,7 @@ func (c *checker) shift(list string, n int) {
 
 // missing reports the keys at the top that must be written and are in no file.
 func (c *checker) missing(top *yaml.Node, values map[string]any) {
-	for _, k := range root.keys {
+	for _, k := range root().keys {
 		_, has := values[k.name]
 		if k.required && !has && !c.wrong[k.name] {
 			c.report(at(top, k.name), fault{"is missing", "write " + k.accepts()})

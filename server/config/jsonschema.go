@@ -17,10 +17,10 @@ func JSONSchema() []byte {
 		{"$schema", "https://json-schema.org/draft/2020-12/schema"},
 		{"title", "dnsapp configuration"},
 	}
-	top = append(top, objectSchema(root)...)
+	top = append(top, objectSchema(root())...)
 	top = append(top,
 		// What must be written may be in an included file.
-		member{"anyOf", []object{{{"required", required(root)}}, {{"required", []string{"include"}}}}},
+		member{"anyOf", []object{{{"required", required(root())}}, {{"required", []string{"include"}}}}},
 		member{"$defs", object{{"environment", object{
 			{"description", "A value from the environment."},
 			{"type", "string"},
@@ -75,7 +75,7 @@ func objectSchema(k *key) object {
 		properties = append(properties, member{c.name, keySchema(c)})
 	}
 	s := object{{"type", "object"}, {"properties", properties}, {"additionalProperties", false}}
-	if list := required(k); len(list) > 0 && k != root {
+	if list := required(k); len(list) > 0 && k != root() {
 		s = append(s, member{"required", list})
 	}
 	return s

@@ -87,7 +87,7 @@ func load(path string, sys *system) (*Config, error) {
 	}
 	var values map[string]any
 	if top := c.parse(data); top != nil {
-		values = c.object(top, root, "")
+		values = c.object(top, root(), "")
 		c.include(values)
 		c.missing(top, values)
 	}

@@ -163,7 +163,7 @@ func apart(input string) (first string, others map[string]string) {
 
 func showField(d reflect.Value, key string) string {
 	v := field(d, key)
-	k := root.child(key)
+	k := root().child(key)
 	if k == nil || k.kind != kindObjects {
 		return format(v)
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +17,8 @@ const frameOverhead = 26
 const mbufOverhead = 128 + 128 + 64
 
 var (
-	pciDevice     = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7](,[!-+.-~]+)*$`)
-	virtualDevice = regexp.MustCompile(`^net_[a-z_]+[0-9]+(,[!-+.-~]+)*$`)
+	pciDevice     = pattern(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7](,[!-+.-~]+)*$`)
+	virtualDevice = pattern(`^net_[a-z_]+[0-9]+(,[!-+.-~]+)*$`)
 )
 
 // checkDPDK checks what is written about devices. With another data path it means
@@ -52,7 +51,7 @@ func (c *checker) checkDPDK(d *document) {
 	for i, dev := range d.DPDK.Devices {
 		key := "dpdk.devices[" + strconv.Itoa(i) + "]"
 		c.checkUnique(names, dev.Name, i, "dpdk.devices", key, "give each device its own name")
-		if dev.Device != "" && !pciDevice.MatchString(dev.Device) && !virtualDevice.MatchString(dev.Device) {
+		if dev.Device != "" && !pciDevice().MatchString(dev.Device) && !virtualDevice().MatchString(dev.Device) {
 			c.reportKey(key+".device", fault{
 				fmt.Sprintf("%q is neither a PCI address nor a virtual device", dev.Device),
 				"write 0000:3b:00.0, as lspci -D prints it, or a device such as net_tap0,iface=dnsapp0",

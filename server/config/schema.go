@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dnsapp/dnsapp/server/directory"
@@ -89,8 +90,9 @@ type key struct {
 	keys []*key // below an object, in the order of the schema
 }
 
-// root is the tree of the schema: the whole file.
-var root = tree(schema)
+// root returns the tree of the schema: the whole file. A worker, whose start is waited
+// for, needs none.
+var root = sync.OnceValue(func() *key { return tree(schema) })
 
 func tree(settings []setting) *key {
 	top := &key{setting: &setting{kind: kindObject, doc: "the file"}}
@@ -110,7 +112,7 @@ func tree(settings []setting) *key {
 
 // keyAt returns the key with a path of the schema.
 func keyAt(path string) *key {
-	k := root
+	k := root()
 	for name := range strings.SplitSeq(path, ".") {
 		k = k.child(name)
 	}

@@ -32,7 +32,7 @@ func eachKey(k *key, do func(*key)) {
 
 // Every row of the table is complete, and its default is what it accepts.
 func TestSchemaRows(t *testing.T) {
-	eachKey(root, func(k *key) {
+	eachKey(root(), func(k *key) {
 		if !strings.HasSuffix(k.doc, ".") {
 			t.Errorf("%s: doc %q is no sentence", k.path, k.doc)
 		}
@@ -82,7 +82,7 @@ func TestSchemaMatchesDocument(t *testing.T) {
 	collect("", reflect.TypeFor[document]())
 
 	keys := map[string]bool{}
-	eachKey(root, func(k *key) { keys[k.path] = true })
+	eachKey(root(), func(k *key) { keys[k.path] = true })
 	if diff := cmp.Diff(keys, tags); diff != "" {
 		t.Errorf("the schema and the document differ (-schema +document):\n%s", diff)
 	}
@@ -170,7 +170,7 @@ func reference() string {
 			}
 		}
 	}
-	render(root, "")
+	render(root(), "")
 	return b.String()
 }
 
@@ -263,7 +263,7 @@ func TestManualTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("\n| key | value | default | on reload | meaning |\n|---|---|---|---|---|\n")
 	cell := func(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
-	eachKey(root, func(k *key) {
+	eachKey(root(), func(k *key) {
 		def, change, value := "", "may change", k.accepts()
 		switch {
 		case k.required:

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -99,14 +100,20 @@ func countLines(data []byte) int {
 	return n
 }
 
+// pattern returns a regular expression that is compiled when it is first used: most
+// processes never do, and each of them would be started later.
+func pattern(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 var (
-	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+	yamlError = pattern(`^yaml: (?:line (\d+): )?(.*)`)
 
 	// What the parser of yaml.v3 says, in contrast to its scanner.
-	parserError = regexp.MustCompile(`^did not find expected (<document start>|node content|key|'-' indicator|',' or '[\]}]')$`)
-	blockError  = regexp.MustCompile(`^did not find expected (key|'-' indicator)$`)
+	parserError = pattern(`^did not find expected (<document start>|node content|key|'-' indicator|',' or '[\]}]')$`)
+	blockError  = pattern(`^did not find expected (key|'-' indicator)$`)
 
-	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	unknownAnchor = pattern(`^unknown anchor '(.*)' referenced$`)
 )
 
 // syntax reports an error of the YAML parser, with its line put right and a
@@ -133,7 +140,7 @@ func (c *checker) syntax(data []byte, err error) {
 		f.fix = "close the bracket or brace that is open here"
 	case strings.Contains(msg, "unexpected end of stream"):
 		f.fix = "close the quotes that are open here"
-	case blockError.MatchString(msg):
+	case blockError().MatchString(msg):
 		f.fix = "indent it like the lines that it belongs to"
 	}
 	c.report(place{line: line}, f)
@@ -160,14 +167,14 @@ func (c *checker) tabs(data []byte) bool {
 func syntaxLine(data []byte, err error) (int, string) {
 	number, msg := splitYAMLError(err)
 	line := max(number, 1)
-	if m := unknownAnchor.FindStringSubmatch(msg); m != nil {
+	if m := unknownAnchor().FindStringSubmatch(msg); m != nil {
 		head, _, _ := strings.Cut(string(data), "*"+m[1])
 		return 1 + strings.Count(head, "\n"), msg
 	}
-	if parserError.MatchString(msg) && number > 0 {
+	if parserError().MatchString(msg) && number > 0 {
 		line++
 	}
-	if !blockError.MatchString(msg) {
+	if !blockError().MatchString(msg) {
 		return line, msg
 	}
 	// The shortest head of the file that shows the error ends with its line.
@@ -188,7 +195,7 @@ func syntaxLine(data []byte, err error) (int, string) {
 }
 
 func splitYAMLError(err error) (line int, msg string) {
-	m := yamlError.FindStringSubmatch(err.Error())
+	m := yamlError().FindStringSubmatch(err.Error())
 	if m == nil {
 		return 0, err.Error()
 	}

@@ -23,7 +23,7 @@ type Ledger struct {
 	RingServed  uint64            `json:"ring_served"` // of them, answered or consumed
 	RingDropped map[string]uint64 `json:"ring_dropped"`
 
-	KernelDropped uint64 `json:"kernel_dropped"` // datagrams lost in full socket buffers, before anything could read them
+	KernelDropped uint64 `json:"kernel_dropped"` // datagrams lost in socket buffers: full, or of nobody who lives
 
 	TCPAccepted uint64            `json:"tcp_accepted"` // connections
 	TCPClosed   uint64            `json:"tcp_closed"`

@@ -1,6 +1,9 @@
 package counters
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // plainNames are the names of the counters before ForwardedTo, in their order.
 var plainNames = [ForwardedTo]string{
@@ -10,18 +13,21 @@ var plainNames = [ForwardedTo]string{
 	"proxy_late", "proxy_unsent", "proxy_handoffs", "proxy_handoff_lost", "proxy_errors",
 }
 
-// names has the name of each counter. A name keeps its meaning over all layouts.
-var names = makeNames()
+// names returns the name of each counter. A name keeps its meaning over all layouts.
+// Only a supervisor needs them: a worker is started without.
+var names = sync.OnceValue(makeNames)
 
-var byName = func() map[string]ID {
-	m := make(map[string]ID, len(names))
-	for id, name := range names {
+// byName returns the counter of each name.
+var byName = sync.OnceValue(func() map[string]ID {
+	m := make(map[string]ID, numCounters)
+	for id, name := range names() {
 		m[name] = ID(id)
 	}
 	return m
-}()
+})
 
-func makeNames() (all [numCounters]string) {
+func makeNames() *[numCounters]string {
+	all := new([numCounters]string)
 	copy(all[:], plainNames[:])
 	for i := range ID(NumSlots) {
 		all[ForwardedTo+i] = fmt.Sprintf("forwarded_to/%d", i)
@@ -49,14 +55,14 @@ func makeNames() (all [numCounters]string) {
 }
 
 // Name returns what the counter is called where it must be known to another release.
-func (id ID) Name() string { return names[id] }
+func (id ID) Name() string { return names()[id] }
 
 // Totals returns the counters that are not zero, by Name.
 func (s *Snapshot) Totals() map[string]uint64 {
 	m := make(map[string]uint64)
 	for id, n := range s {
 		if n != 0 {
-			m[names[id]] = n
+			m[names()[id]] = n
 		}
 	}
 	return m
@@ -70,7 +76,7 @@ func (s *Snapshot) Totals() map[string]uint64 {
 func (s *Set) Restore(totals map[string]uint64) {
 	snap := new(Snapshot)
 	for name, n := range totals {
-		if id, ok := byName[name]; ok {
+		if id, ok := byName()[name]; ok {
 			snap[id] = n
 		}
 	}

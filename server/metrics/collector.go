@@ -23,7 +23,7 @@ type collector struct{ source Source }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, s := range sections {
 		for _, f := range s.families {
-			ch <- f.desc
+			ch <- f.desc()
 		}
 	}
 }
@@ -34,7 +34,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	s, err := c.source.Sample(ctx)
 	if err != nil {
-		ch <- prometheus.NewInvalidMetric(build.desc, fmt.Errorf("asking the supervisor: %w", err))
+		ch <- prometheus.NewInvalidMetric(build.desc(), fmt.Errorf("asking the supervisor: %w", err))
 		return
 	}
 	o := output{ch}
@@ -56,7 +56,7 @@ func (o output) put(f *family, v float64, labels ...string) {
 	if f.kind == counterKind {
 		t = prometheus.CounterValue
 	}
-	o.ch <- prometheus.MustNewConstMetric(f.desc, t, v, labels...)
+	o.ch <- prometheus.MustNewConstMetric(f.desc(), t, v, labels...)
 }
 
 // count sends one counter of the snapshot.
@@ -169,7 +169,7 @@ func (o output) latency(s *counters.Snapshot, t counters.Transport, c counters.C
 		return
 	}
 	total := time.Duration(s.Load(counters.LatencyNsID(t, c))).Seconds()
-	o.ch <- prometheus.MustNewConstHistogram(latency.desc, n, total, buckets, t.String(), c.String())
+	o.ch <- prometheus.MustNewConstHistogram(latency.desc(), n, total, buckets, t.String(), c.String())
 }
 
 func (o output) generations(s *Sample) {

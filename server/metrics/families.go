@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // kind is what a family is, as Prometheus names it.
 type kind string
@@ -17,12 +21,15 @@ type family struct {
 	kind   kind
 	help   string
 	labels []string
-	desc   *prometheus.Desc
+	desc   func() *prometheus.Desc
 }
 
 func newFamily(k kind, name, help string, labels ...string) *family {
 	name = "dnsapp_" + name
-	return &family{name: name, kind: k, help: help, labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+	// When it is first asked for: every process has these variables, and only a
+	// supervisor needs them.
+	desc := sync.OnceValue(func() *prometheus.Desc { return prometheus.NewDesc(name, help, labels, nil) })
+	return &family{name: name, kind: k, help: help, labels: labels, desc: desc}
 }
 
 // The packets. Of the wire: received = served + sibling + forwarded + dropped
@@ -34,7 +41,7 @@ var (
 	forwarded    = newFamily(counterKind, "datagrams_forwarded_total", "Datagrams handed to a draining generation, which serves their flow.")
 	dropped      = newFamily(counterKind, "datagrams_dropped_total", "Datagrams without an answer, by reason, and whether they were read from the wire or taken from a ring.", "reason", "path")
 	inHand       = newFamily(gaugeKind, "datagrams_in_hand", "Datagrams read and not accounted for yet. What stays was in the hands of a worker that was killed.")
-	kernelDrops  = newFamily(counterKind, "datagrams_kernel_dropped_total", "Datagrams lost in full socket buffers before a worker could read them.")
+	kernelDrops  = newFamily(counterKind, "datagrams_kernel_dropped_total", "Datagrams lost in socket buffers before a worker could read them: the buffer was full, or all workers that had the socket were dead.")
 	ringTaken    = newFamily(counterKind, "ring_datagrams_taken_total", "Datagrams taken from rings: of a sibling, forwarded by a newer generation, or taken back from a worker that had died.", "from")
 	ringServed   = newFamily(counterKind, "ring_datagrams_served_total", "Datagrams taken from rings and given to the service.")
 	sent         = newFamily(counterKind, "datagrams_sent_total", "Answers that the kernel took for sending.")

@@ -2,6 +2,7 @@ package netio
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"sync/atomic"
 
@@ -149,4 +150,23 @@ func (u *UDP) encodeControl(control []byte, p *burst.Packet) int {
 	clear(control[16:32])
 	copy(control[20:24], p.Local.IP[12:]) // ipi_spec_dst: the source of the answer
 	return (n + 7) &^ 7
+}
+
+// discardMax bounds what Discard takes: clients may send on.
+const discardMax = 1 << 20
+
+// Discard throws away the datagrams that wait on a UDP socket, and returns how many
+// there were.
+func Discard(fd int) (n uint64) {
+	var none [1]byte
+	for range discardMax {
+		switch _, _, err := unix.Recvfrom(fd, none[:], unix.MSG_DONTWAIT|unix.MSG_TRUNC); {
+		case err == nil:
+			n++
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOTSOCK):
+			return n
+		default: // a signal, or an ICMP error of an earlier answer
+		}
+	}
+	return n
 }

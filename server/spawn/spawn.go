@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dnsapp/dnsapp/server/priority"
 )
 
 // self is the image that is running, also when the file it came from has been
@@ -35,7 +37,7 @@ type Command struct {
 	Files    []int    // descriptors; index i becomes descriptor i of the child
 	Env      []string
 	Identity Identity
-	Nice     int // added to the niceness, 0 .. 19
+	Nice     int // of the child, -20 .. 19; one lower than the caller's it gets only where that is permitted
 }
 
 // Process is a started child. It must be waited for.
@@ -72,10 +74,9 @@ func start(c Command) (*Process, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("starting %s: no_new_privs: %w", c.Args[0], err)
 	}
-	if c.Nice > 0 { // of this thread, and of every thread of the child
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, c.Nice); err != nil {
-			return nil, fmt.Errorf("starting %s: lowering its priority: %w", c.Args[0], err)
-		}
+	// Of this thread, and of every thread of the child.
+	if err := priority.SetThread(c.Nice); err != nil && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("starting %s: %w", c.Args[0], err)
 	}
 	if c.Identity.Change {
 		for capability := uintptr(0); ; capability++ {

@@ -145,7 +145,7 @@ func TestPrivileges(t *testing.T) {
 			}
 		}
 	}
-	_, a := accountOf(t, Command{Nice: 3})
+	_, a := accountOf(t, Command{Nice: min(nice+3, 19)})
 	uid, gid := fmt.Sprint(unix.Getuid()), fmt.Sprint(unix.Getgid())
 	check("the same user", a, map[string]string{
 		"NoNewPrivs": "1", "Uid": strings.Join([]string{uid, uid, uid, uid}, " "), "Gid": strings.Join([]string{gid, gid, gid, gid}, " "), "CapBnd": bounding,

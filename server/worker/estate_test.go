@@ -85,9 +85,9 @@ func TestNextSupervisor(t *testing.T) {
 func TestEstateRefused(t *testing.T) {
 	for want, text := range map[string]string{
 		"speaks protocol 1":   `{"Protocol": 1}`,
-		"no manifest":         `{"Protocol": 6}`,
-		"out of range":        `{"Protocol": 6, "Manifest": {"slot": 9, "config": {"workers": 1}}}`,
-		"descriptor 7 of 1":   `{"Protocol": 6, "Manifest": {"directory": 7, "config": {"workers": 1}}}`,
+		"no manifest":         `{"Protocol": 7}`,
+		"out of range":        `{"Protocol": 7, "Manifest": {"slot": 9, "config": {"workers": 1}}}`,
+		"descriptor 7 of 1":   `{"Protocol": 7, "Manifest": {"directory": 7, "config": {"workers": 1}}}`,
 		"reading an estate: ": `{`,
 	} {
 		if _, err := readEstate([]byte(text), []int{0}); err == nil || !strings.Contains(err.Error(), want) {
@@ -99,7 +99,7 @@ func TestEstateRefused(t *testing.T) {
 // Whatever is received is no reason to end, and no descriptor is taken that did not
 // come.
 func FuzzEstate(f *testing.F) {
-	f.Add([]byte(`{"Protocol": 6, "Version": 3, "Manifest": {"slot": 1, "directory": 5, "wakes": [[], [6]], "config": {"workers": 1}}}`))
+	f.Add([]byte(`{"Protocol": 7, "Version": 3, "Manifest": {"slot": 1, "directory": 5, "wakes": [[], [6]], "config": {"workers": 1}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := readEstate(b, []int{100, 101})
 		if err != nil {

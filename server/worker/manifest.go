@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of the manifest and of the control messages.
-const Protocol = 6
+const Protocol = 7
 
 // Manifest tells a worker what it is and what its descriptors are. A
 // descriptor number of 0 means "none".
@@ -31,6 +31,7 @@ type Manifest struct {
 	Slot     int            `json:"slot"`
 	Index    int            `json:"index"`  // of this worker in its generation
 	Config   *config.Config `json:"config"` // without its zones: see Catalog
+	Nice     int            `json:"nice"`   // its niceness: it is started in haste, with a lower one
 
 	Directory int `json:"directory"`
 	Counters  int `json:"counters"`

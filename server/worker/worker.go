@@ -26,6 +26,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/logging"
 	"github.com/dnsapp/dnsapp/server/mono"
 	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/priority"
 	"github.com/dnsapp/dnsapp/server/querylog"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/stream"
@@ -87,6 +88,11 @@ func Run(ctx context.Context) error {
 	log, end := logging.New(m.Config.Log)
 	defer end()
 	log = log.With("epoch", m.Epoch, "worker", m.Index)
+	// What comes now takes the longer the more there is to serve: it is not to be in
+	// the way of the traffic.
+	if err := priority.Set(m.Nice); err != nil {
+		log.Warn("the niceness of a worker is not what its supervisor has", "error", err)
+	}
 	hold.At("attach")
 	w, err := newWorker(m, log)
 	if err != nil {

@@ -157,7 +157,7 @@ func TestCompilerCredentials(t *testing.T) {
 				t.Errorf("%s is %q, want %q", field, status[field], want)
 			}
 		}
-		if nice, err := unix.Getpriority(unix.PRIO_PROCESS, p.PID); err != nil || 20-nice != niceness {
+		if nice, err := unix.Getpriority(unix.PRIO_PROCESS, p.PID); err != nil || 20-nice != testNice {
 			t.Errorf("niceness %d, %v", 20-nice, err)
 		}
 	}

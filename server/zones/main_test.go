@@ -75,6 +75,9 @@ func beCompiler(how string) error {
 	return c.flush()
 }
 
+// testNice is the niceness of compilers here.
+const testNice = 10
+
 // folder is some zone files, and a store.
 type folder struct {
 	t   *testing.T
@@ -85,7 +88,7 @@ type folder struct {
 func newFolder(t *testing.T, env ...string) *folder {
 	t.Helper()
 	f := &folder{t: t, dir: t.TempDir()}
-	f.s = NewStore(env, spawn.Identity{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	f.s = NewStore(env, spawn.Identity{}, testNice, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(func() {
 		if n := len(f.s.regions); n != 0 && !t.Failed() {
 			t.Errorf("%d regions are left", n)

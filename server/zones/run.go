@@ -20,9 +20,6 @@ import (
 	"github.com/dnsapp/dnsapp/server/spawn"
 )
 
-// niceness of a compiler: it takes what the workers leave.
-const niceness = 10
-
 // jobBytes is how much there must be to read, in octets of zone files, for one
 // more compiler to pay.
 const jobBytes = 256 << 10
@@ -34,6 +31,7 @@ const maxCompilers = 16
 type host struct {
 	env      []string
 	identity spawn.Identity
+	nice     int
 }
 
 // done takes what came of jobs: their results, by their numbers in the list that
@@ -212,7 +210,7 @@ func start(jobs []job, h host) (p *spawn.Process, fd int, err error) {
 	}
 	defer unix.Close(pair[1])
 	p, err = spawn.Start(spawn.Command{
-		Args: []string{"compile"}, Files: []int{int(in.Fd()), 1, 2, pair[1]}, Env: h.env, Identity: h.identity, Nice: niceness,
+		Args: []string{"compile"}, Files: []int{int(in.Fd()), 1, 2, pair[1]}, Env: h.env, Identity: h.identity, Nice: h.nice,
 	})
 	if err != nil {
 		unix.Close(pair[0])

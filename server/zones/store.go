@@ -30,11 +30,11 @@ type Store struct {
 	versions uint64            // of catalogs; guarded by mu
 }
 
-// NewStore returns an empty store. Its compilers run with env, as somebody else;
-// files that only this process can read are lent to them.
-func NewStore(env []string, as spawn.Identity, log *slog.Logger) *Store {
+// NewStore returns an empty store. Its compilers run with env and nice, as somebody
+// else; files that only this process can read are lent to them.
+func NewStore(env []string, as spawn.Identity, nice int, log *slog.Logger) *Store {
 	return &Store{
-		log: log, host: host{env, as},
+		log: log, host: host{env, as, nice},
 		cells: make(map[string]uint32), names: make([]string, 1),
 		have: make(map[identity]*Zone), failed: make(map[identity]*Failure), regions: make(map[*region]struct{}),
 	}

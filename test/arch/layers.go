@@ -49,6 +49,7 @@ var layers = map[string]layer{
 	"server/handover":     mechanism,
 	"server/mono":         mechanism,
 	"server/packet/...":   mechanism,
+	"server/priority":     mechanism,
 	"server/querylog":     mechanism,
 	"server/shm":          mechanism,
 	"server/trace":        mechanism,
