@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/control"
 	"github.com/dnsapp/dnsapp/server/reload"
 )
@@ -15,6 +16,7 @@ func looping(t *testing.T) *Supervisor {
 	t.Helper()
 	s := &Supervisor{
 		log:   slog.New(slog.DiscardHandler),
+		cfg:   new(config.Config),
 		inbox: make(chan func(), inboxSize), done: make(chan struct{}), exit: make(chan int, 1), exited: make(chan struct{}),
 		requests: make(map[uint64]*request),
 	}
