@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -66,7 +65,7 @@ func (s *Supervisor) holdDirectory() error {
 		switch s.taking, err = s.take(); {
 		case err == nil:
 			err = s.control.TakeOver(s.cfg.Control, s.taking.lock)
-		case errors.Is(err, io.EOF): // it is gone, and its workers are orphans
+		case handover.Gone(err): // its workers are orphans
 			s.log.Warn("the supervisor to take over from has ended")
 			err = s.control.Listen(s.cfg.Control)
 		}
@@ -223,6 +222,7 @@ func (s *Supervisor) hear(c *net.UnixConn) (*taking, error) {
 	if cred, err := handover.Peer(c); err == nil {
 		k.pid = int(cred.Pid)
 	}
+	hold.At("offered")
 	for range m.Estates {
 		e, err := worker.ReceiveEstate(c)
 		if err != nil {

@@ -82,6 +82,12 @@ func Tell(c *net.UnixConn, m Message, fds ...int) error {
 	return nil
 }
 
+// Gone reports whether err says that the other side has closed its end, in the middle
+// of whatever it was: mostly because it has ended.
+func Gone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
 // Hear waits for a message, as long as the connection's deadline lets it. The
 // descriptors are the caller's. It returns io.EOF when the other side is gone.
 func Hear(c *net.UnixConn) (Message, []int, error) {
@@ -89,7 +95,7 @@ func Hear(c *net.UnixConn) (Message, []int, error) {
 	b := make([]byte, maxMessage)
 	oob := make([]byte, unix.CmsgSpace(4*ChunkFDs)+unix.CmsgSpace(unix.SizeofUcred))
 	n, err := get(c, b, oob, p)
-	if errors.Is(err, unix.ECONNRESET) {
+	if Gone(err) {
 		err = io.EOF
 	}
 	var m Message

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -115,4 +116,46 @@ func TestDoorPutBack(t *testing.T) {
 	if _, err := os.Lstat(door); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the door is left (%v)", err)
 	}
+}
+
+// Hundreds of sockets, more than a message can carry, change hands; a supervisor that
+// may not have so many descriptors gets none, and the one before goes on with all.
+func TestUpgradeOfManySockets(t *testing.T) {
+	var list []string
+	for i := range 150 {
+		list = append(list, fmt.Sprintf("%q", fmt.Sprintf("127.0.9.%d:5313", i+1)))
+	}
+	more := "  - {name: many, address: [" + strings.Join(list, ", ") + "], service: identify, affinity: flow}\n"
+	s := start(t, settings{workers: 2, reload: upgradeReload, more: more}.yaml(), zoneFiles())
+	next, old := s.next(), s.status().Version
+	p := startProbe(t)
+	answer := func() {
+		t.Helper()
+		for _, i := range []int{1, 75, 150} {
+			for _, network := range []string{"udp", "tcp"} {
+				whoAnswers(t, network, fmt.Sprintf("127.0.9.%d:5313", i))
+			}
+		}
+	}
+	few := s.script("few", "[ \"$1\" = version ] && exec "+next+" version --handover\nulimit -n 200\nexec "+next+" \"$@\"")
+	if _, errs, code := s.tryCtl("upgrade", "--binary", few); code != exit.Failed || !strings.Contains(string(errs), "limit of open files") {
+		t.Errorf("with few descriptors: code %d, %s", code, errs)
+	}
+	s.awaitVersion(old, false)
+	answer()
+	s.ctl("upgrade", "--binary", next)
+	s.awaitVersion(nextVersion, true)
+	answer()
+	s.ctl("upgrade", "--rollback")
+	s.awaitVersion(old, false)
+	s.killSupervisor()
+	s.serve()
+	s.awaitVersion(old, false)
+	answer()
+	r := p.stop()
+	t.Logf("probe: %v", r)
+	if err := r.Exact(); err != nil {
+		t.Error(err)
+	}
+	s.stopAll()
 }

@@ -13,7 +13,7 @@ import (
 
 // takerPlaces are where a supervisor that takes over waits, beside those of its
 // reload.
-var takerPlaces = []string{"before taken", "after taken"}
+var takerPlaces = []string{"offered", "before taken", "after taken"}
 
 // upgradePlaces are the places at which supervisors are killed, all of them with -soak.
 func upgradePlaces() []string {
