@@ -43,6 +43,7 @@ func twoGenerations(t *testing.T) *Supervisor {
 		{Name: "dns", Service: config.ServiceDNS, Affinity: config.AffinityNone},
 		{Name: "wild", Service: config.ServiceIdentify, Affinity: config.AffinityFlow},
 	}}
+	s.cfg = cfg
 	var uses []use
 	for i, ap := range []netip.AddrPort{who, dns, wild} {
 		k := &socket{socketKey: socketKey{address: ap}, id: uint32(i), fd: 100 + i}
