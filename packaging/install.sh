@@ -27,3 +27,6 @@ for unit in "$here"/systemd/*.service; do
 	install -D -m 0644 "$unit" "$to"
 	sed -i "s|/usr/bin/|$prefix/bin/|g" "$to"
 done
+
+# What changes with DPDK is for the administrator to copy: see docs/dpdk.md.
+install -D -m 0644 -t "$root/share/dnsapp/dnsapp.service.d" "$here"/systemd/dnsapp.service.d/dpdk.conf

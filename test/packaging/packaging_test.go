@@ -82,14 +82,52 @@ func TestUnitsVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unit := filepath.Join(dir, "dnsapp-notify.service")
-	text := strings.ReplaceAll(read(t, "packaging", "systemd", "dnsapp-notify.service"), "/usr/bin/", dir+"/")
-	if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {
+	var units []string
+	for _, name := range []string{"dnsapp-notify.service", "dnsapp-primary.service"} {
+		unit := filepath.Join(dir, name)
+		text := strings.ReplaceAll(read(t, "packaging", "systemd", name), "/usr/bin/", dir+"/")
+		if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		units = append(units, unit)
+	}
+	// The drop-in is checked with the unit that it is of.
+	drop := filepath.Join(dir, "dnsapp-notify.service.d")
+	if err := os.Mkdir(drop, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
+	if err := os.WriteFile(filepath.Join(drop, "dpdk.conf"), []byte(read(t, "packaging", "systemd", "dnsapp.service.d", "dpdk.conf")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, units...)...).CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// With DPDK the folder of the control socket, where the primary's files are, stays for
+// as long as either unit lives, and stopping the primary stops dnsapp first.
+func TestPrimaryUnit(t *testing.T) {
+	primary, drop := settings(read(t, "packaging", "systemd", "dnsapp-primary.service")), settings(read(t, "packaging", "systemd", "dnsapp.service.d", "dpdk.conf"))
+	server := settings(read(t, "packaging", "systemd", "dnsapp.service"))
+	for _, line := range []string{"RuntimeDirectory=dnsapp", "RuntimeDirectoryMode=0700", "Environment=CONFIG=/etc/dnsapp/dnsapp.yaml", "EnvironmentFile=-/etc/default/dnsapp"} {
+		if !slices.Contains(primary, line) || !slices.Contains(server, line) {
+			t.Errorf("%s is not in both units", line)
+		}
+	}
+	for unit, want := range map[string][]string{
+		"dnsapp-primary.service": {"RuntimeDirectoryPreserve=yes", "ExecStop=/usr/bin/dnsappctl primary stop", "Restart=no"},
+		"dpdk.conf":              {"RuntimeDirectoryPreserve=yes", "Requires=dnsapp-primary.service", "After=dnsapp-primary.service", "PrivateDevices=no"},
+	} {
+		has := primary
+		if unit == "dpdk.conf" {
+			has = drop
+		}
+		for _, line := range want {
+			if !slices.Contains(has, line) {
+				t.Errorf("%s lacks %s", unit, line)
+			}
+		}
 	}
 }
 
@@ -117,6 +155,8 @@ func TestInstall(t *testing.T) {
 		"share/man/man8/dnsappctl-reload.8":           ".TH DNSAPPCTL\\-RELOAD 8",
 		"lib/systemd/system/dnsapp.service":           "\nExecStart=/opt/x/bin/dnsapp serve",
 		"lib/systemd/system/dnsapp-notify.service":    "\nExecReload=/opt/x/bin/dnsappctl reload",
+		"lib/systemd/system/dnsapp-primary.service":   "\nExecStart=/opt/x/bin/dnsapp primary",
+		"share/dnsapp/dnsapp.service.d/dpdk.conf":     "\nRequires=dnsapp-primary.service",
 	} {
 		b, err := os.ReadFile(filepath.Join(dest, "opt", "x", file))
 		if err != nil {
