@@ -28,8 +28,9 @@ type generation struct {
 	reload.Generation
 	cfg      *config.Config
 	uses     []use
-	newZones     // the update and the turn until it is committed; the catalog all the time
-	queryLog int // descriptor, or noQueryLog
+	newZones       // the update and the turn until it is committed; the catalog all the time
+	queryLog int   // descriptor, or noQueryLog
+	taps     []int // descriptors, or noTAP, by device; nil: none
 	servers  serverNumbers
 	workers  []*process
 	started  time.Time
@@ -255,6 +256,7 @@ func (s *Supervisor) manifest(g *generation, i int) (*worker.Manifest, []int) {
 	if g.queryLog != noQueryLog {
 		m.QueryLog = add(g.queryLog)
 	}
+	m.TAPs = g.manifestTAPs(add)
 	m.Trace = s.traceFromStart(g, i, add)
 	m.Backends, m.Servers = add(s.backends.shared.Fd()), g.servers
 	if s.backends.icmp4 >= 0 {
@@ -520,6 +522,7 @@ func (s *Supervisor) discard(g *generation) {
 	s.backends.release(g.cfg, g.servers)
 	s.dropZones(g.newZones)
 	s.closeQueryLog(g.queryLog)
+	s.closeTAPs(g)
 }
 
 // closeRings closes the rings from g and to it.

@@ -280,6 +280,7 @@ func (s *Supervisor) closeKept() {
 		}
 		s.dropZones(g.newZones)
 		s.closeQueryLog(g.queryLog)
+		s.closeTAPs(g)
 	}
 	for _, r := range regions {
 		if err := r.Close(); err != nil {

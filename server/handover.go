@@ -291,7 +291,7 @@ func (s *Supervisor) commit(f reload.Commit) {
 		return
 	}
 	s.sockets.closeIdle()
-	err := s.sockets.listen(g.uses)
+	err := errors.Join(s.settleTAPs(g), s.sockets.listen(g.uses))
 	if g.cfg.Reload.Mode == config.Graceful {
 		err = errors.Join(err, s.sockets.join(g.uses, g.lanes()))
 	}

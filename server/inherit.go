@@ -151,6 +151,9 @@ func (s *Supervisor) inheritGeneration(slot int, orphans []*orphan) (*generation
 	if fd := first.FD(m.QueryLog); fd >= 0 {
 		g.queryLog = fd
 	}
+	for _, fd := range m.TAPs {
+		g.taps = append(g.taps, first.FD(fd)) // noTAP for 0
+	}
 	var regions []zones.Region
 	for _, z := range m.ZoneRegions {
 		regions = append(regions, zones.Region{ID: z.ID, FD: first.FD(z.FD)})

@@ -12,6 +12,7 @@ import (
 	"github.com/dnsapp/dnsapp/server/config"
 	"github.com/dnsapp/dnsapp/server/directory"
 	"github.com/dnsapp/dnsapp/server/netio"
+	"github.com/dnsapp/dnsapp/server/packet/header"
 	"github.com/dnsapp/dnsapp/server/reload"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/worker"
@@ -65,7 +66,8 @@ func (s *Supervisor) prepare(f reload.Prepare) {
 type groundwork struct {
 	cfg      *config.Config
 	zones    newZones
-	queryLog int // descriptor, or noQueryLog
+	queryLog int          // descriptor, or noQueryLog
+	macs     []header.MAC // of devices. Valid iff a TAP device is wanted
 }
 
 // read does the part of T0 that needs nothing of the loop. What it has made is
@@ -81,6 +83,9 @@ func (s *Supervisor) read(ctx context.Context, old *config.Config, boot, workers
 		}
 	}
 	if err = s.ensurePrimary(ctx, w.cfg, workers); err != nil {
+		return w, err
+	}
+	if w.macs, err = linkAddresses(ctx, w.cfg); err != nil {
 		return w, err
 	}
 	if w.queryLog, err = openQueryLog(w.cfg); err != nil {
@@ -129,6 +134,7 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 	g := &generation{cfg: cfg, uses: bound.uses, newZones: w.zones, queryLog: w.queryLog, servers: servers, started: time.Now(), rings: make(map[int]*ringRegion)}
 	g.Slot = p.Slot
 	undo := func(err error) error {
+		s.closeTAPs(g)
 		err = errors.Join(err, s.closeRings(g))
 		for _, fd := range g.wakes {
 			unix.Close(fd)
@@ -139,6 +145,9 @@ func (s *Supervisor) assemble(p *preparation, w groundwork) error {
 		s.sockets.release(g.uses)
 		s.backends.release(cfg, servers)
 		return err
+	}
+	if err = s.openTAPs(g, w.macs); err != nil {
+		return undo(err)
 	}
 	if g.region, err = shm.Create(fmt.Sprintf("flows:%d", p.Slot), table.RegionSize(cfg.Reload.FlowTable)); err != nil {
 		return undo(err)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the tests use: a C compiler for the race
 # detector, ip for network namespaces, dig for the examples in README.md, tcpdump
-# to read traces. Says what is missing where it may not install; the tests concerned
+# to read traces, ping and iperf3 for the kernel beside DPDK. Says what is missing where it may not install; the tests concerned
 # then skip.
 set -euo pipefail
 
-packages=(gcc libc6-dev iproute2 bind9-dnsutils tcpdump)
+packages=(gcc libc6-dev iproute2 bind9-dnsutils tcpdump iputils-ping iperf3)
 
 # DPDK where it is the version that the binding knows.
 if apt-cache policy libdpdk-dev 2>/dev/null | grep -q 'Candidate: 22\.11'; then

@@ -31,7 +31,8 @@ forwards to another is that of the one which serves it.
 
 With kernel sockets the headers in the file are made up around what was read and sent:
 IP addresses, ports, lengths and checksums are right, MAC addresses, TTL and the like
-are not those of the wire. With DPDK it has the frames themselves. TCP on kernel sockets is
+are not those of the wire. With DPDK it has the frames themselves: a received one is of
+the worker that read it, a sent one of the worker that made it. TCP on kernel sockets is
 not in it, nor is what was dropped before a service had it; dnsappctl status counts
 that.
 

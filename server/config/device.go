@@ -30,6 +30,21 @@ type Device struct {
 	VLAN       int            `json:"vlan"`      // 0: untagged
 	Gateways   []netip.Addr   `json:"gateways"`  // at most one of each family
 	Neighbours []Neighbour    `json:"neighbours"`
+	Kernel     Kernel         `json:"kernel"`
+}
+
+// Kernel is how this host's kernel has a part in a device.
+type Kernel struct {
+	TAP       string         `json:"tap"`       // name of the TAP device; "": it has none
+	Addresses []netip.Prefix `json:"addresses"` // of it; none: those of the device
+}
+
+// TAPAddresses returns the addresses that the kernel has at the TAP device of d.
+func (d *Device) TAPAddresses() []netip.Prefix {
+	if len(d.Kernel.Addresses) > 0 {
+		return d.Kernel.Addresses
+	}
+	return d.Addresses
 }
 
 // Neighbour is a host on the link that is not asked for its link address.

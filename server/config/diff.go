@@ -161,7 +161,9 @@ func Refusals(before, after *Config) []Problem {
 		if s.kind == kindObjects {
 			k := keyAt(s.path)
 			for _, c := range diffEntries(s.path, k, field(old, s.path), field(now, s.path)) {
-				if _, name, whole := strings.Cut(c.Key, "]."); whole && k.child(name) != nil && k.child(name).frozen == "" {
+				_, name, whole := strings.Cut(c.Key, "].")
+				name, _, _ = strings.Cut(name, ".")
+				if whole && k.child(name) != nil && k.child(name).frozen == "" {
 					continue
 				}
 				refused = append(refused, Problem{

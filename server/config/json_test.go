@@ -102,7 +102,11 @@ func generatePrimary(t *rapid.T) Primary {
 		return Device{
 			Name: text.Draw(t, "name"), Device: text.Draw(t, "device"), Queues: number.Draw(t, "queues"), Descriptors: number.Draw(t, "descriptors"),
 			MTU: number.Draw(t, "mtu"), VLAN: number.Draw(t, "vlan"), Gateways: rapid.SliceOf(ip).Draw(t, "gateways"),
-			Addresses:  rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()/2) })).Draw(t, "addresses"),
+			Addresses: rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()/2) })).Draw(t, "addresses"),
+			Kernel: Kernel{
+				TAP:       text.Draw(t, "tap"),
+				Addresses: rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) })).Draw(t, "tap_addresses"),
+			},
 			Neighbours: rapid.SliceOf(rapid.Map(ip, func(a netip.Addr) Neighbour { return Neighbour{a, [6]byte{2, 5: a.AsSlice()[0]}} })).Draw(t, "neighbours"),
 		}
 	})

@@ -17,8 +17,8 @@ const frameOverhead = 26
 const mbufOverhead = 128 + 128 + 64
 
 var (
-	pciDevice     = pattern(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7](,[!-+.-~]+)*$`)
-	virtualDevice = pattern(`^net_[a-z_]+[0-9]+(,[!-+.-~]+)*$`)
+	pciDevice     = pattern(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7](,[!-+--~]+)*$`)
+	virtualDevice = pattern(`^net_[a-z_]+[0-9]+(,[!-+--~]+)*$`)
 )
 
 // checkDPDK checks what is written about devices. With another data path it means
@@ -73,6 +73,7 @@ func (c *checker) checkDPDK(d *document) {
 		}
 	}
 	c.checkHosts(d)
+	c.checkTAPs(d)
 	if need := d.DPDK.megabytes(); need > d.DPDK.Memory {
 		c.reportKey("dpdk.memory", fault{
 			fmt.Sprintf("%d MB are too few for the packet buffers and rings", d.DPDK.Memory),
@@ -114,6 +115,32 @@ func (c *checker) checkHosts(d *document) {
 		}
 	}
 }
+
+// checkTAPs checks what is written of the kernel's part in devices.
+func (c *checker) checkTAPs(d *document) {
+	names := map[string]string{}
+	for i, dev := range d.DPDK.Devices {
+		key := fmt.Sprintf("dpdk.devices[%d].kernel.tap", i)
+		switch name := dev.Kernel.TAP; {
+		case name == "":
+			if len(dev.Kernel.Addresses) > 0 {
+				c.reportKey(key, fault{"there are addresses and no device to have them", "write the name of a TAP device, such as dnsapp0, or no addresses"})
+			}
+		case !tapName().MatchString(name):
+			c.reportKey(key, fault{fmt.Sprintf("%q is no name of a network device", name), "write 1 to 15 letters, digits, '-', '_' and '.', such as dnsapp0"})
+		case names[name] != "":
+			c.reportKey(key, fault{fmt.Sprintf("%s is also in %s", name, c.where(names[name], key)), "give each device its own TAP device"})
+		case dev.VLAN != 0:
+			c.reportKey(key, fault{"the addresses of the device are on a VLAN, and those of the TAP device would not be", "write vlan: 0, or no TAP device"})
+		default:
+			names[name] = key
+		}
+	}
+}
+
+// tapName is what the kernel takes for the name of a network device, but for marks
+// that nobody wants in one.
+var tapName = pattern(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,14}$`)
 
 // onLink reports whether ip is in the prefix of one of d's addresses, or needs none.
 func (d *Device) onLink(ip netip.Addr) bool {

@@ -129,6 +129,15 @@ var settings = []setting{
 		path: "dpdk.devices[].neighbours", kind: kindNeighbours, def: "[]", sample: `["192.0.2.254 02:00:5e:00:53:01"]`,
 		doc: "Hosts on the link whose link addresses are known, and not asked for.",
 	},
+	{path: "dpdk.devices[].kernel", kind: kindObject, sometimes: true, doc: "The part that this host's kernel has in the device."},
+	{
+		path: "dpdk.devices[].kernel.tap", kind: kindNoText, def: `""`, sample: "dnsapp0", max: 15,
+		doc: "TAP device by which the kernel gets what comes by the device and dnsapp does not serve, such as TCP, and sends by it. It is made where it is missing. Empty: the kernel has no part in the device.",
+	},
+	{
+		path: "dpdk.devices[].kernel.addresses", kind: kindPrefixes, def: "[]", sample: `["192.0.2.1/24", "2001:db8::1/64"]`,
+		doc: "Addresses of the TAP device. Empty: those of the device.",
+	},
 
 	{
 		path: "expose_generation", kind: kindBool, def: "false",

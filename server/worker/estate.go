@@ -117,6 +117,9 @@ func (e *Estate) Close() {
 func (m *Manifest) descriptors() func(yield func(*int) bool) {
 	return func(yield func(*int) bool) {
 		list := []*int{&m.Directory, &m.Counters, &m.Catalog, &m.ZoneCounters, &m.QueryLog, &m.Door, &m.Backends, &m.ICMP4, &m.ICMP6}
+		for i := range m.TAPs {
+			list = append(list, &m.TAPs[i])
+		}
 		if m.Trace != nil {
 			list = append(list, &m.Trace.FD)
 		}
@@ -186,6 +189,7 @@ func (w *Worker) estate() *Estate {
 			m.Sockets[i].FD = 0
 		}
 	}
+	m.TAPs = slices.Clone(w.m.TAPs)
 	m.Door, m.Trace = 0, nil // nobody watches any more
 	m.Catalog, m.ZoneRegions = w.zones.lists()
 	e := &Estate{Manifest: &m, Stopping: w.stopping.Load(), Version: w.zones.version}

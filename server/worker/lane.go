@@ -216,6 +216,8 @@ func (l *lane) mark(token int32) {
 	case token == tokenWake: // the words are looked at at every boundary
 	case token <= tokenTCP:
 		l.tcp[tokenTCP-token].ready = true
+	case l.nic != nil && token >= 0:
+		l.nic.taps[token].ready = true
 	case token >= tokenFlow:
 		l.proxy.Ready(token - tokenFlow)
 	case int(token) < len(l.udp): // else of a sibling that has come back

@@ -54,6 +54,8 @@ type Manifest struct {
 	ICMP4    int     `json:"icmp4"`    // raw sockets that refusals leave by
 	ICMP6    int     `json:"icmp6"`
 
+	TAPs []int `json:"taps,omitempty"` // of the kernel, by device; none: it has no part in any
+
 	Trace *TraceRef `json:"trace,omitempty"` // from the start on; nil: none
 
 	Door  int    `json:"door"`  // at which it waits for its next supervisor
@@ -164,6 +166,9 @@ func (m *Manifest) check() error {
 		if s.ID >= directory.MaxSockets || s.Listener < 0 || s.Listener >= len(m.Config.Listeners) {
 			return fmt.Errorf("socket %d of listener %d is out of range", s.ID, s.Listener)
 		}
+	}
+	if len(m.TAPs) > len(m.Config.DPDK.Devices) {
+		return fmt.Errorf("%d TAP devices are out of range", len(m.TAPs))
 	}
 	for _, q := range m.Queues {
 		if q.ID >= directory.MaxSockets || q.Device < 0 || q.Device >= len(m.Config.DPDK.Devices) || q.Queue < 0 {

@@ -33,7 +33,8 @@ type nic struct {
 	lane   *lane
 	wire   wire.Wire
 	layers []*packet.Layer // by device
-	kernel kernelPort      // nil: there is none
+	taps   []*tapEnd       // by device; nil where the kernel has no part in it
+	tx     []*nicTx        // by device
 
 	queues  []nicQueue
 	reading []wire.Queue // those that this lane reads now
@@ -71,9 +72,23 @@ type nicQueue struct {
 	emptied bool // the generation leaves, and what had waited is served
 }
 
-// kernelPort takes what dnsapp does not serve. Take copies the frame.
-type kernelPort interface {
-	Take(device int, frame []byte)
+// nicTx is how everything leaves that this lane sends, but for what it relays.
+type nicTx struct {
+	packet.Tx
+	lane *lane
+	room []byte // of the frame that is under way
+}
+
+// Reserve implements packet.Tx.
+func (t *nicTx) Reserve() []byte {
+	t.room = t.Tx.Reserve()
+	return t.room
+}
+
+// Commit implements packet.Tx.
+func (t *nicTx) Commit(n int) {
+	t.lane.traceFrame(t.room[:n])
+	t.Tx.Commit(n)
 }
 
 // stride separates the buffers of answers: an odd number of cache lines.
@@ -160,9 +175,11 @@ func (n *nic) join(w wire.Wire) error {
 	if len(devices) != len(cfg.DPDK.Devices) {
 		return fmt.Errorf("the primary has %d devices, the configuration %d", len(devices), len(cfg.DPDK.Devices))
 	}
+	n.openTAPs(len(devices))
 	n.seen = make([][counters.NumReasons]uint64, len(devices))
 	for i, d := range devices {
-		layer, err := packet.New(hostConfig(&cfg.DPDK.Devices[i], d, n.kernel != nil), w.Tx(i))
+		n.tx = append(n.tx, &nicTx{Tx: w.Tx(i), lane: n.lane})
+		layer, err := packet.New(hostConfig(&cfg.DPDK.Devices[i], d, n.taps[i] != nil), n.tx[i])
 		if err != nil {
 			return fmt.Errorf("device %s: %w", cfg.DPDK.Devices[i].Name, err)
 		}
@@ -223,6 +240,7 @@ func (n *nic) setReading(want func(socket uint32) bool) {
 		}
 	}
 	n.wire.Watch(n.reading)
+	n.watchTAPs()
 }
 
 // park lets go of the wire: what others have sent by way of this lane goes first.

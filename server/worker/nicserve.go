@@ -43,6 +43,9 @@ func (n *nic) turn(busy bool) bool {
 	if n.tick() {
 		got = true
 	}
+	if n.fromKernel() {
+		got = true
+	}
 	n.flush()
 	return got || len(n.reading) > 0
 }
@@ -83,6 +86,7 @@ func (n *nic) receive(spin, sleep time.Duration) bool {
 func (n *nic) input(device int, frames []packet.Frame) {
 	l, layer, b := n.lane, n.layers[device], &n.lane.in
 	b.Now, b.N = mono.Now(), 0
+	l.traceFrames(frames, b.Now)
 	layer.Input(frames, b.Now)
 	n.ticks = b.Now // it may have something to do soon
 	bytes := 0
@@ -107,10 +111,11 @@ func (n *nic) input(device int, frames []packet.Frame) {
 		case packet.Error:
 			n.fault(device, f, b.Now)
 		case packet.ToKernel:
-			n.kernel.Take(device, f.Data)
+			n.taps[device].Write(f.Data)
 		}
 		if f.Share {
 			n.share(device, f.Data)
+			n.tellKernel(device, f.Data)
 		}
 	}
 	n.noteDrops(device)
@@ -214,7 +219,6 @@ func (n *nic) answer(h burst.Handler, b *burst.Burst, served, dropped counters.I
 	}
 	n.prepare(b, b.N)
 	n.ticks = b.Now // neighbours may be asked for
-	n.lane.traceReceived(b)
 	h.ServeBurst(b)
 	bytes, sent := uint64(0), uint64(0)
 	for i := range b.N {
@@ -227,7 +231,6 @@ func (n *nic) answer(h burst.Handler, b *burst.Burst, served, dropped counters.I
 			sent++
 		}
 	}
-	n.lane.traceSent(b)
 	n.answers += int(sent)
 	n.lane.block.Add(counters.TxBytes, bytes)
 	n.lane.account(b, served, dropped)
@@ -264,7 +267,7 @@ func (n *nic) reply(i int, p *burst.Packet, now int64) counters.Reason {
 
 // send sends a frame as it is.
 func (n *nic) send(device int, frame []byte) bool {
-	tx := n.wire.Tx(device)
+	tx := n.tx[device]
 	room := tx.Reserve()
 	if len(room) < len(frame) {
 		return false

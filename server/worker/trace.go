@@ -8,12 +8,15 @@ import (
 
 	"github.com/dnsapp/dnsapp/server/burst"
 	"github.com/dnsapp/dnsapp/server/mono"
+	"github.com/dnsapp/dnsapp/server/packet"
 	"github.com/dnsapp/dnsapp/server/shm"
 	"github.com/dnsapp/dnsapp/server/trace"
 )
 
 // A datagram of a client is copied where it is served, so that the trace says which
-// worker of which generation has it: not by a reader that forwards it.
+// worker of which generation has it: not by a reader that forwards it. On a NIC whole
+// frames are copied: those received by who reads the queue, those sent by who has made
+// them.
 
 // TraceRef is what a worker is to copy, and the region that it copies to.
 type TraceRef struct {
@@ -95,6 +98,24 @@ func (l *lane) traceReceived(b *burst.Burst) {
 func (l *lane) traceSent(b *burst.Burst) {
 	if t := l.tap.Load(); t != nil {
 		t.Sent(b, mono.Now())
+	}
+}
+
+// traceFrames copies frames that a lane has received, before anything is written to them.
+func (l *lane) traceFrames(frames []packet.Frame, now int64) {
+	if t := l.tap.Load(); t != nil {
+		for i := range frames {
+			t.Frame(frames[i].Data, now, false)
+		}
+		t.Flush()
+	}
+}
+
+// traceFrame copies a frame that a lane sends.
+func (l *lane) traceFrame(frame []byte) {
+	if t := l.tap.Load(); t != nil {
+		t.Frame(frame, mono.Now(), true)
+		t.Flush()
 	}
 }
 

@@ -65,6 +65,7 @@ var layers = map[string]layer{
 
 	"server/netio":         backend,
 	"server/stream":        backend,
+	"server/tap":           backend,
 	"server/dns/transport": backend,
 	"dpdk/...":             backend,
 

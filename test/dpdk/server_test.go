@@ -52,6 +52,15 @@ type server struct {
 // added to its configuration.
 func start(t *testing.T, workers int, more string) *server {
 	t.Helper()
+	return startWith(t, workers, "", more, func(s *server) {
+		s.plug()
+		s.reachable()
+	})
+}
+
+// startWith is start with more keys of the device, and another client, which plug makes.
+func startWith(t *testing.T, workers int, device, more string, plug func(*server)) *server {
+	t.Helper()
 	if suite.skipped != "" {
 		t.Skip("SKIPPED: " + suite.skipped)
 	}
@@ -73,12 +82,12 @@ dpdk:
   hugepages: %[3]s
   file_prefix: %[4]s
   devices:
-    - {name: wan, device: "net_tap0,iface=%[4]s", queues: 2, addresses: ["192.0.2.1/24", "2001:db8::1/64"]}
+    - {name: wan, device: "net_tap0,iface=%[4]s", queues: 2, addresses: ["192.0.2.1/24", "2001:db8::1/64"]%[5]s}
 zones: [{name: example.com, file: example.zone}]
 listeners:
   - {name: dns, address: ["0.0.0.0:53", "[::]:53"], service: dns}
   - {name: who, address: ["192.0.2.1:5399", "[2001:db8::1]:5399"], service: identify}
-`, s.dir, workers, pages, s.tap)
+`, s.dir, workers, pages, s.tap, device)
 	s.write("dnsapp.yaml", s.config+more)
 	s.client = primary.NewClient(s.dir)
 	t.Cleanup(s.cleanUp)
@@ -87,8 +96,7 @@ listeners:
 		st, ok := s.tryStatus()
 		return ok && st.Step == control.StepSteady && len(st.Generations) == 1 && st.Generations[0].RxOwner
 	})
-	s.plug()
-	s.reachable()
+	plug(s)
 	return s
 }
 

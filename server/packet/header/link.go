@@ -93,6 +93,21 @@ func Discovery(frame []byte) bool {
 	return ok && typ == TypeIPv6 && h.Next() == ICMPv6 && len(h) >= IPv6Size+ICMPSize && h[IPv6Size] >= RouterSolicit && h[IPv6Size] <= Redirect6
 }
 
+// Advertisement reports whether a frame says where a host is that was asked for, or
+// that says so of its own accord: an ARP reply, or a neighbour advertisement.
+func Advertisement(frame []byte) bool {
+	_, typ, at, ok := ParseLink(frame)
+	if !ok {
+		return false
+	}
+	if typ == TypeARP {
+		a, ok := ParseARP(frame[at:])
+		return ok && a.Op() == 2
+	}
+	h, ok := ParseIPv6(frame[at:])
+	return ok && typ == TypeIPv6 && h.Next() == ICMPv6 && len(h) >= IPv6Size+ICMPSize && h[IPv6Size] == NeighAdvert
+}
+
 // ARPSize is the size of an ARP packet for Ethernet and IPv4.
 const ARPSize = 28
 
