@@ -210,8 +210,21 @@ func (s *Supervisor) swapZones(r *zoneReload, u *zones.Update, err error) {
 	if len(r.waits) > 0 {
 		r.tell(s, "new versions for "+countOf(len(r.waits), "worker", "workers"))
 	}
+	if n := len(s.zoneReloads); n > 0 {
+		r.await(s.zoneReloads[n-1].waits)
+	}
 	s.zoneReloads = append(s.zoneReloads, r)
 	s.checkZoneReloads()
+}
+
+// await adds what the reload before r still waits for: that may have read what r
+// found unchanged, and when r has ended every worker is to serve it.
+func (r *zoneReload) await(earlier []zoneWait) {
+	for _, w := range earlier {
+		if !slices.ContainsFunc(r.waits, func(o zoneWait) bool { return o.process == w.process && o.pid == w.pid && o.version >= w.version }) {
+			r.waits = append(r.waits, w)
+		}
+	}
 }
 
 // checkZoneReloads ends the reloads that no worker is left to wait for.

@@ -470,10 +470,14 @@ func TestZoneReloadStoppedWorker(t *testing.T) {
 	pid := s.workers()[0]
 	kill(t, pid, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	s.await(5*time.Second, "the worker has stopped", func() bool {
+		st, err := proc.ReadStat(pid)
+		return err == nil && st.State == 'T'
+	})
 	for serial := 2; serial <= 20; serial++ {
 		s.write("example.com.zone", zone(serial))
-		if _, errs, code := s.tryReloadZones("--timeout", "50ms"); code != 4 {
-			t.Fatalf("code %d, want 4: %s", code, errs)
+		if r, errs, code := s.tryReloadZones("--timeout", "50ms"); code != 4 {
+			t.Fatalf("serial %d: code %d, want 4: %s%+v", serial, code, errs, r)
 		}
 		s.status() // the supervisor answers
 	}
