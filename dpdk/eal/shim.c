@@ -535,6 +535,17 @@ out:
 	return rc;
 }
 
+uint64_t dn_heap_free(void)
+{
+	uint64_t n = 0;
+	for (unsigned i = 0; i < rte_socket_count(); i++) {
+		struct rte_malloc_socket_stats s;
+		if (rte_malloc_get_socket_stats(rte_socket_id_by_idx(i), &s) == 0)
+			n += s.heap_freesz_bytes;
+	}
+	return n;
+}
+
 static void *take_locks(void *done)
 {
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);

@@ -69,5 +69,6 @@ unsigned dn_receive(uint32_t ring, struct rte_mbuf **b, unsigned n);
 void dn_hold(uint32_t milliseconds);
 void dn_repair_ring(uint32_t ring, bool producer_gone, bool consumer_gone);
 int dn_audit(const bool live[DN_MAX_LCORES], struct dn_audit *a, bool repair);
+uint64_t dn_heap_free(void);
 bool dn_locks_free(unsigned milliseconds);
 #endif

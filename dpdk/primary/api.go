@@ -13,6 +13,7 @@ type Status struct {
 	Pool        *Pool       `json:"pool"`        // null where the pool was in use at every look
 	Deaths      int         `json:"deaths"`      // of secondaries, since the start
 	Mended      int         `json:"mended"`      // mbufs given back to the pool after them
+	HeapFree    int         `json:"heap_free"`   // octets of the shared memory that nothing has taken
 	Stuck       string      `json:"stuck"`       // why no process can attach any more; "" if it can
 }
 

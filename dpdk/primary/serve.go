@@ -91,7 +91,7 @@ func (p *process) stop(r StopRequest) (struct{}, error) {
 func (p *process) status() (*Status, error) {
 	s := &Status{State: p.state, Digest: p.state.Spec.Digest(), DPDK: eal.Version(), StartedAt: p.started}
 	return s, p.do(func() error {
-		s.Deaths, s.Mended, s.Stuck = p.deaths, p.mended, p.stuck
+		s.Deaths, s.Mended, s.Stuck, s.HeapFree = p.deaths, p.mended, p.stuck, eal.HeapFree()
 		for i, d := range p.ports {
 			one := Port{
 				Name: p.state.Spec.Devices[i].Name, Device: d.Name, Port: d.Port, Driver: d.Driver, MAC: d.MAC.String(), MTU: d.MTU,

@@ -33,6 +33,7 @@ type nic struct {
 	lane   *lane
 	wire   wire.Wire
 	layers []*packet.Layer // by device
+	macs   []header.MAC    // by device
 	taps   []*tapEnd       // by device; nil where the kernel has no part in it
 	tx     []*nicTx        // by device
 
@@ -48,7 +49,7 @@ type nic struct {
 	lastFound int
 
 	frames   [burst.Max]packet.Frame
-	out      [burst.Max]packet.Datagram
+	out      [1]packet.Datagram
 	replies  []byte
 	listener [burst.Max]int // of each packet of a burst
 
@@ -190,7 +191,7 @@ func (n *nic) join(w wire.Wire) error {
 				}
 			}
 		}
-		n.layers = append(n.layers, layer)
+		n.layers, n.macs = append(n.layers, layer), append(n.macs, d.MAC)
 	}
 	return nil
 }

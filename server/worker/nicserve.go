@@ -251,9 +251,9 @@ func (n *nic) reply(i int, p *burst.Packet, now int64) counters.Reason {
 	d := &n.out[0]
 	*d = packet.Datagram{
 		Buf: buf, N: len(p.Reply), Local: p.Local, Remote: p.Remote, ECN: p.ECN,
-		Link: linkOf(p.Way, n.wire.Devices()[device].MAC),
+		Link: linkOf(p.Way, n.macs[device]),
 	}
-	n.layers[device].Output(n.out[:1], now)
+	n.layers[device].Output(n.out[:], now)
 	switch d.Verdict {
 	case packet.Transmit:
 		if !n.send(device, d.Frame) {

@@ -53,7 +53,7 @@ func (s *server) kill(pid int) {
 // had in hand goes back to the pool.
 func TestWorkersKilled(t *testing.T) {
 	s := start(t, 2, "")
-	for round := range 3 {
+	for round := range rounds(3, 50) {
 		was := s.owner()
 		victim := was.Workers[round%2].PID
 		killed := time.Now()

@@ -2,6 +2,7 @@ package dpdk
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,17 @@ import (
 var suite struct {
 	bin     string // folder of the programs
 	skipped string // why no test can run; "": they can
+}
+
+// soak has tests run their long form: many rounds, some minutes each.
+var soak = flag.Bool("soak", false, "run the long form of tests: many rounds, some minutes each")
+
+// rounds returns how many rounds a test has, of which the long form has long.
+func rounds(short, long int) int {
+	if *soak {
+		return long
+	}
+	return short
 }
 
 func TestMain(m *testing.M) {

@@ -12,6 +12,10 @@ import (
 // grace is how long a load waits for its last answers.
 const grace = 2 * time.Second
 
+// maxLeft is how many octets the workers of one generation may leave in shared memory:
+// what the driver has of each process.
+const maxLeft = 4 << 10
+
 // generate starts a load, whose end t awaits.
 func generate(t *testing.T, c load.UDPConfig) *load.UDP {
 	t.Helper()
@@ -32,7 +36,8 @@ func TestReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	queries := generate(t, load.UDPConfig{Targets: []netip.AddrPort{dns4, dns6}, Flows: 32, Rate: 4000, Protocol: protocol})
-	const reloads = 6
+	heap := s.pool().HeapFree
+	reloads := rounds(6, 100)
 	for n := range reloads {
 		old := s.owner().Epoch
 		flows := generate(t, load.UDPConfig{Targets: []netip.AddrPort{who4, who6}, Flows: 20, Rate: 1000, Protocol: load.Identify{}})
@@ -62,6 +67,11 @@ func TestReloads(t *testing.T) {
 		s.pool()
 	}
 	s.until(commandTimeout, "the old generations are gone", func() bool { return len(s.status().Generations) == 1 })
+	if now := s.pool().HeapFree; now < heap-reloads*maxLeft {
+		t.Errorf("of %d octets of shared memory %d are left after %d reloads", heap, now, reloads)
+	} else {
+		t.Logf("shared memory: %d octets less", heap-now)
+	}
 	if r := queries.Stop(grace); r.Exact() != nil || len(r.Epochs()) < reloads {
 		t.Errorf("DNS: %v\n%v", r.Exact(), r)
 	} else {
