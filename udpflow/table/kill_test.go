@@ -11,11 +11,14 @@ import (
 // progress is a flow whose stamp says how far the busy child is.
 var progress = home(500, 0)
 
+// busyMs is how far the busy child's stamps go on, half the idle time.
+const busyMs = 500
+
 func init() {
 	children["busy"] = func(t *Table) {
 		for n := uint64(0); ; n++ {
 			h := home(n%4, 100+n%37)
-			t.Record(h, int(n%7), xNow+uint32(n/16%500)) // half the idle time, over and over
+			t.Record(h, int(n%7), xNow+uint32(n/16%busyMs)) // over and over
 			t.Touch(home(0, n%8), xNow)
 			if n%5 == 0 {
 				t.Remove(h, int(n%7))
@@ -54,7 +57,7 @@ func TestKilledAnywhere(t *testing.T) {
 		if left > 1 {
 			t.Errorf("%d slots left under CLAIM by one process", left)
 		}
-		for _, err := range []error{w.intact(), w.claimableLater()} {
+		for _, err := range []error{w.intact(), w.claimableAfter(xNow + busyMs)} {
 			if err != nil {
 				t.Error(err)
 			}

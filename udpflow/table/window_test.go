@@ -75,11 +75,14 @@ func (w *window) unclaimed() error {
 	return nil
 }
 
-// claimableLater says whether, when every flow has aged and a minute has passed, 16
-// new flows can be recorded: no slot is stuck.
-func (w *window) claimableLater() error {
+// claimableLater says whether, when every flow has aged and a minute has passed since
+// xNow, 16 new flows can be recorded: no slot is stuck.
+func (w *window) claimableLater() error { return w.claimableAfter(xNow) }
+
+// claimableAfter is claimableLater for what was stamped until last.
+func (w *window) claimableAfter(last uint32) error {
 	for n := range uint64(probes) {
-		if o, _ := w.Record(home(0, 1000+n), 0, xNow+claimMs+1); o != Mine {
+		if o, _ := w.Record(home(0, 1000+n), 0, last+claimMs+1); o != Mine {
 			return fmt.Errorf("a minute later %d flows can be recorded: a slot is stuck", n)
 		}
 	}
