@@ -17,9 +17,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
 
 	"github.com/dnsapp/dnsapp/server/packet/header"
 	"github.com/dnsapp/dnsapp/server/trace"
@@ -34,15 +32,15 @@ type Options struct {
 
 // Writer writes one file. It belongs to one goroutine.
 type Writer struct {
-	o   Options
-	w   io.Writer
-	ng  *pcapgo.NgWriter // nil before the first interface
-	buf []byte
+	o      Options
+	ng     *ng
+	ifaces int
+	buf    []byte
 }
 
 // New returns a writer to w. Nothing is written before the first interface is.
 func New(w io.Writer, o Options) *Writer {
-	return &Writer{o: o, w: w, buf: make([]byte, headers+1<<16)}
+	return &Writer{o: o, ng: newNg(w), buf: make([]byte, headers+1<<16)}
 }
 
 // headers is the most octets of headers that are made here.
@@ -50,21 +48,16 @@ const headers = header.EthernetSize + header.IPv6Size + header.UDPSize
 
 // Interface begins an interface and returns its number, from 0.
 func (w *Writer) Interface(name, description string) (int, error) {
-	i := pcapgo.NgInterface{
-		Name: name, Description: description, Filter: w.o.Filter, LinkType: layers.LinkTypeEthernet,
-		SnapLength: uint32(w.o.Snap + headers),
+	if w.ifaces == 0 {
+		if err := w.ng.section(w.o.About); err != nil {
+			return 0, fmt.Errorf("writing a trace: %w", err)
+		}
 	}
-	var err error
-	at := 0
-	if w.ng == nil {
-		w.ng, err = pcapgo.NewNgWriterInterface(w.w, i, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{OS: "Linux", Application: w.o.About}})
-	} else {
-		at, err = w.ng.AddInterface(i)
-	}
-	if err != nil {
+	if err := w.ng.iface(name, description, w.o.Filter, w.o.Snap+headers); err != nil {
 		return 0, fmt.Errorf("writing a trace: %w", err)
 	}
-	return at, nil
+	w.ifaces++
+	return w.ifaces - 1, nil
 }
 
 // Packet writes a record of an interface, whose time was at. It returns how many
@@ -74,8 +67,7 @@ func (w *Writer) Packet(iface int, r *trace.Record, at time.Time) (int, error) {
 	if !r.Frame {
 		data, length = w.datagram(r)
 	}
-	ci := gopacket.CaptureInfo{Timestamp: at, CaptureLength: len(data), Length: length, InterfaceIndex: iface}
-	if err := w.ng.WritePacket(ci, data); err != nil {
+	if err := w.ng.packet(iface, at, data, length); err != nil {
 		return 0, fmt.Errorf("writing a trace: %w", err)
 	}
 	return len(data), nil
@@ -94,7 +86,7 @@ func (w *Writer) datagram(r *trace.Record) (packet []byte, length int) {
 	ip := w.buf[link.Put(w.buf, typ):]
 	whole := min(r.Length, 1<<16-1-ipSize-header.UDPSize)
 	udp := header.UDPSize + whole
-	f := header.IPFields{Src: &r.Src.IP, Dst: &r.Dst.IP, Proto: uint8(layers.IPProtocolUDP), HopLimit: hopLimit, Length: udp}
+	f := header.IPFields{Src: &r.Src.IP, Dst: &r.Dst.IP, Proto: unix.IPPROTO_UDP, HopLimit: hopLimit, Length: udp}
 	if ipSize == header.IPv4Size {
 		header.PutIPv4(ip, &f)
 	} else {
@@ -117,11 +109,10 @@ func (w *Writer) datagram(r *trace.Record) (packet []byte, length int) {
 // Stats writes, for an interface, that between two instants so many packets were
 // written or left out by the writer's caller, and so many more were lost.
 func (w *Writer) Stats(iface int, from, to time.Time, received, dropped uint64) error {
-	if w.ng == nil { // no interface could be written
+	if w.ifaces == 0 { // none could be written
 		return nil
 	}
-	s := pcapgo.NgInterfaceStatistics{LastUpdate: to, StartTime: from, EndTime: to, PacketsReceived: received, PacketsDropped: dropped}
-	if err := w.ng.WriteInterfaceStats(iface, s); err != nil {
+	if err := w.ng.statistics(iface, from, to, received, dropped); err != nil {
 		return fmt.Errorf("writing a trace: %w", err)
 	}
 	return nil
@@ -129,10 +120,7 @@ func (w *Writer) Stats(iface int, from, to time.Time, received, dropped uint64) 
 
 // Flush writes what is buffered.
 func (w *Writer) Flush() error {
-	if w.ng == nil {
-		return nil
-	}
-	if err := w.ng.Flush(); err != nil {
+	if err := w.ng.flush(); err != nil {
 		return fmt.Errorf("writing a trace: %w", err)
 	}
 	return nil
