@@ -9,7 +9,8 @@
 //     to another generation;
 //   - reload: what clients see of reloads under load;
 //   - proxy: what a round trip through the UDP proxy costs it and nginx, and what a
-//     flow takes of memory.
+//     flow takes of memory;
+//   - dpdk: what a query costs it on DPDK, over net_memif, and over sockets.
 //
 // Method: the server runs on processor 0, the generator on processor 1, over
 // loopback in a network namespace of their own; in the part about reloads both
@@ -23,4 +24,5 @@
 // holds also where the generator limits the rate.
 //
 //	go run ./bench -only dispatch,reload
+//	go run ./bench -only dpdk             as root, with a dnsapp of make build-dpdk
 package main

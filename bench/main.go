@@ -49,7 +49,12 @@ var parts = []part{
 	{"dispatch", true, benchDispatch},
 	{"reload", false, benchReload},
 	{"proxy", true, benchProxy},
+	{"dpdk", true, benchDPDK},
 }
+
+// only are the parts that are measured only if they are named: they need what not
+// every machine has.
+var only = map[string]bool{"dpdk": true}
 
 func main() {
 	code, inside, err := netns.Enter()
@@ -68,7 +73,7 @@ func main() {
 
 func run() error {
 	var o options
-	only := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload, proxy (default: all)")
+	chosenParts := flag.String("only", "", "`parts` to measure, by commas: peers, million, dispatch, reload, proxy, and dpdk, which needs a dnsapp of make build-dpdk (default: all but that)")
 	flag.StringVar(&o.traffic, "traffic", "", "`kinds` of traffic to measure the peers with, by commas: "+strings.Join(trafficNames(), ", ")+" (default: all)")
 	flag.StringVar(&o.dnsapp, "dnsapp", "bin/dnsapp", "the dnsapp `program`, beside dnsappctl")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, at least 5 for a table worth keeping")
@@ -89,7 +94,7 @@ func run() error {
 	if o.rounds < 1 || o.names < 1 || o.forwardRate < 1 || o.reloads < 1 {
 		return errors.New("rounds, names, rates and reloads must be positive")
 	}
-	chosen, err := choose(*only)
+	chosen, err := choose(*chosenParts)
 	if err != nil {
 		return err
 	}
@@ -107,16 +112,17 @@ func run() error {
 	return nil
 }
 
-// choose returns the parts in a list of names, all of them for none.
+// choose returns the parts in a list of names; for none, all that every machine can
+// measure.
 func choose(list string) ([]part, error) {
 	if list == "" {
-		return parts, nil
+		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return only[p.name] }), nil
 	}
 	var chosen []part
 	for name := range strings.SplitSeq(list, ",") {
 		at := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("there is no part %q, but peers, million, dispatch, reload and proxy", name)
+			return nil, fmt.Errorf("there is no part %q, but peers, million, dispatch, reload, proxy and dpdk", name)
 		}
 		chosen = append(chosen, parts[at])
 	}
