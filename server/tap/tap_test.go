@@ -1,10 +1,12 @@
 package tap
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -333,7 +335,11 @@ func TestHandOver(t *testing.T) {
 		return Configure("taphand1", Settings{MTU: 1500, Addresses: prefixes("192.0.2.2/24", "2001:db8::2/64")}, Settings{})
 	})
 	g := startGeneration(ours, theirs)
-	server := exec.Command("iperf3", "-s", "-1", "-B", "192.0.2.1", "-p", "5301")
+	server := exec.Command("iperf3", "-s", "-1", "-B", "192.0.2.1", "-p", "5301", "--forceflush")
+	said, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -341,6 +347,10 @@ func TestHandOver(t *testing.T) {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	}()
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "listening") {
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
 	type result struct {
 		name string
 		out  []byte
@@ -356,7 +366,7 @@ func TestHandOver(t *testing.T) {
 	const pings = 1000
 	run("ping", "ping", "-c", strconv.Itoa(pings), "-i", "0.003", "-W", "2", "192.0.2.1")
 	run("ping6", "ping", "-c", strconv.Itoa(pings), "-i", "0.003", "-W", "2", "2001:db8::1")
-	run("iperf3", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do iperf3 -J -c 192.0.2.1 -p 5301 -t 3 -b 40M && exit; sleep 0.1; done")
+	run("iperf3", "iperf3", "-J", "-c", "192.0.2.1", "-p", "5301", "-t", "3", "-b", "40M")
 	tick := time.NewTicker(150 * time.Millisecond)
 	defer tick.Stop()
 	for range 20 {

@@ -1,14 +1,17 @@
 package dpdk
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -91,7 +94,11 @@ func TestKernelOverReloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command("iperf3", "-s", "-1", "-B", server4.String(), "-p", "5301")
+	server := exec.Command("iperf3", "-s", "-1", "-B", server4.String(), "-p", "5301", "--forceflush")
+	said, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +106,10 @@ func TestKernelOverReloads(t *testing.T) {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	}()
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "listening") {
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
 	type result struct {
 		name string
 		out  []byte
@@ -119,7 +130,7 @@ func TestKernelOverReloads(t *testing.T) {
 	run("ping6 in", client.command(ping(server6.String())...))
 	run("ping out", exec.Command("ping", ping("192.0.2.9")[1:]...))
 	run("ping6 out", exec.Command("ping", ping("2001:db8::9")[1:]...))
-	run("iperf3", client.command("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do iperf3 -J -c "+server4.String()+" -p 5301 -t "+strconv.Itoa(int(kernelTime.Seconds()))+" -b 20M && exit; sleep 0.2; done; exit 1"))
+	run("iperf3", client.command("iperf3", "-J", "-c", server4.String(), "-p", "5301", "-t", strconv.Itoa(int(kernelTime.Seconds())), "-b", "20M"))
 	began, reloads, within := time.Now(), 0, 0
 	for ; reloads < kernelReloads || len(results) < cap(results); reloads++ {
 		s.ctl("reload", "--wait", "commit")
